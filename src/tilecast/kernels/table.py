@@ -217,6 +217,21 @@ class KernelTable:
             names=(name,),
         )
 
+    @staticmethod
+    def concatenate(tables: Sequence[KernelTable]) -> KernelTable:
+        """One table with the rows of several, in order."""
+        names: dict[str, int] = {}
+        codes = []
+        for table in tables:
+            of_table = np.array([names.setdefault(n, len(names)) for n in table.names], np.int32)
+            codes.append(of_table[table.name])
+        columns = {
+            column: np.concatenate([getattr(table, column) for table in tables])
+            for column in ("family", "precision", "dims", "flops", "bytes_read", "bytes_written",
+                           "itemsize", "warm", "estimated")
+        }  # fmt: skip
+        return KernelTable(**columns, name=np.concatenate(codes), names=tuple(names))
+
     @property
     def precision_names(self) -> list[str]:
         """Precision of each row, by name."""
