@@ -1,0 +1,226 @@
+"""What every model family is written with: the run's settings and the shared pieces of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilecast.errors import InputError
+from tilecast.workload.blueprint.products import Products
+from tilecast.workload.blueprint.tape import NONE
+from tilecast.workload.graph import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a model is run once.
+
+    Attributes:
+        mode: `inference`, `training`, `prefill` or `decode`.
+        batch: sequences or images.
+        seq: tokens of each sequence that are processed now.
+        context: tokens already in the KV cache.
+        attention: `eager` or `sdpa`.
+        loss: `none`, `cross-entropy` (over the output as it is) or `model` (the model's own,
+            from labels).
+        head: task head, `auto` for the family's usual one.
+    """
+
+    mode: str = "inference"
+    batch: int = 1
+    seq: int = 1
+    context: int = 0
+    attention: str = "sdpa"
+    loss: str = "none"
+    head: str = "auto"
+
+    @property
+    def cached(self) -> bool:
+        """Whether a KV cache is filled or extended."""
+        return self.mode in ("prefill", "decode")
+
+    @property
+    def length(self) -> int:
+        """Keys that each query may see: cached and new."""
+        return self.context + self.seq
+
+    def check_positions(self, limit: int, field: str) -> None:
+        """Refuse a sequence past the model's position table.
+
+        Raises:
+            InputError: names the limit.
+        """
+        if self.length > limit:
+            more = f" with {self.context} in the cache" if self.context else ""
+            raise InputError(f"seq {self.seq}{more} is over the model's limit: {field} is {limit}")
+
+
+class Builder(Products):
+    """A tape with the pieces that Transformers' models share."""
+
+    #: Settings of the run; `blueprint` sets them before the model is built.
+    run: Run = Run()
+
+    # ---- activations -------------------------------------------------------------------------
+
+    def activation(self, x: int, name: str) -> int:
+        """An activation function by its name in a config."""
+        if name == "gelu_new":
+            return self._gelu_new(x)
+        if name in ("gelu_pytorch_tanh", "gelu_fast"):
+            return self.unary("aten.gelu", x, (("approximate", "tanh"),))
+        kernel = {"gelu": "aten.gelu", "relu": "aten.relu", "silu": "aten.silu",
+                  "swish": "aten.silu", "tanh": "aten.tanh"}[name]  # fmt: skip
+        return self.unary(kernel, x)
+
+    def _gelu_new(self, x: int) -> int:
+        """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), one kernel an operation."""
+        half = self.mul_scalar(x, 0.5)
+        inner = self.add(x, self.mul_scalar(self.pow(x, 3.0), 0.044715))
+        bent = self.unary("aten.tanh", self.mul_scalar(inner, 0.7978845608028654))
+        return self.mul(half, self.add_scalar(bent, 1.0))
+
+    # ---- token positions and masks -----------------------------------------------------------
+
+    def index(self, name: str, *inputs: int, shape: tuple[int, ...], dtype: str = "int64") -> int:
+        """Emit an operator over small integer tensors (positions, masks) of given result shape."""
+        out = self.new(shape, dtype)
+        self.emit(name, inputs, (out,))
+        return out
+
+    def positions(self) -> int:
+        """(1, seq) position ids as Transformers makes them: arange, plus the cached length."""
+        seq = self.run.seq
+        steps = self.index("aten.arange", shape=(seq,))
+        return self.unsqueeze(self.index("aten.add", steps, shape=(seq,)), 0)
+
+    def _check_packing(self, positions: int) -> None:
+        """The test whether several sequences are packed in one row; it reads its answer back."""
+        batch, seq = self.run.batch, self.run.seq
+        if self.shapes[positions][0] != batch:
+            positions = self.expand(positions, batch, -1)
+        first = self._narrowed(positions, 1, 0, 1)
+        before = self.index("aten.sub", first, shape=(batch, 1))
+        joined = self.index("aten.cat", before, positions, shape=(batch, seq + 1))
+        here = self._narrowed(joined, 1, 0, seq)
+        there = self._narrowed(joined, 1, 1, seq + 1)
+        steps = self.index("aten.sub", there, here, shape=(batch, seq))
+        breaks = self.index("aten.ne", steps, shape=(batch, seq), dtype="bool")
+        packs = self.index("aten.cumsum", breaks, shape=(batch, seq))
+        last = self.select(packs, 1, seq - 1)
+        single = self.index("aten.eq", last, shape=(batch,), dtype="bool")
+        answer = self.index("aten.all", single, shape=(), dtype="bool")
+        self.emit("aten._local_scalar_dense", (answer,), ())
+
+    def causal_mask(self, positions: int, window: int | None = None) -> tuple[int, bool]:
+        """The causal mask as Transformers makes it.
+
+        Args:
+            positions: (1 or batch, seq) position ids, or NONE when the model passes none.
+            window: size of a sliding window, if any.
+
+        Returns:
+            (mask or NONE, whether the kernel masks causally by itself).
+        """
+        run = self.run
+        if positions >= 0 and not run.cached:
+            self._check_packing(positions)
+        narrow = window is not None and run.length >= window
+        aligned = run.seq == 1 or run.context == 0
+        if run.attention == "sdpa" and aligned and not narrow:
+            return NONE, run.seq > 1
+        mask = self._mask_grid(narrow)
+        if run.attention == "eager":
+            mask = self.additive_mask(mask)
+        return mask, False
+
+    def _mask_grid(self, windowed: bool) -> int:
+        """(batch, 1, seq, length) bool: which keys each query may see."""
+        run = self.run
+        seq, length = run.seq, run.length
+        batches = self.index("aten.arange", shape=(run.batch,))
+        heads = self.index("aten.arange", shape=(1,))
+        queries = self.index("aten.add", self.index("aten.arange", shape=(seq,)), shape=(seq,))
+        keys = self.index("aten.add", self.index("aten.arange", shape=(length,)), shape=(length,))
+        for dims, vector in (((1, 2, 3), batches), ((0, 2, 3), heads)):
+            for dim in dims:
+                vector = self.unsqueeze(vector, dim)
+        for dim in (0, 1, 3):
+            queries = self.unsqueeze(queries, dim)
+        for dim in (0, 1, 2):
+            keys = self.unsqueeze(keys, dim)
+        grid = (1, 1, seq, length)
+        if windowed:
+            ones = self.index("aten.new_ones", queries, shape=(), dtype="bool")
+            edge = self.index("aten.sub", queries, shape=self.shapes[queries])
+            inside = self.index("aten.gt", keys, edge, shape=grid, dtype="bool")
+            inside = self.index("aten.bitwise_and", ones, inside, shape=grid, dtype="bool")
+            before = self.index("aten.le", keys, queries, shape=grid, dtype="bool")
+            allowed = self.index("aten.bitwise_and", inside, before, shape=grid, dtype="bool")
+        else:
+            allowed = self.index("aten.le", keys, queries, shape=grid, dtype="bool")
+        return self.expand(allowed, run.batch, -1, seq, length)
+
+    # ---- attention ---------------------------------------------------------------------------
+
+    def cache(self, name: str, k: int, v: int) -> tuple[int, int]:
+        """Append new keys and values to a layer's cache (`DynamicCache` concatenates)."""
+        if not self.run.cached:
+            return k, v
+        grown = []
+        for part, fresh in (("key", k), ("value", v)):
+            batch, heads, _, dim = self.shapes[fresh]
+            held = (batch, heads, self.run.context, dim) if self.run.context else (0,)
+            past = self.new(held, kind=Kind.INPUT, name=f"{name}.cache.{part}")
+            grown.append(self.cat((past, fresh), 2))
+        return grown[0], grown[1]
+
+    def attend(
+        self, q: int, k: int, v: int, mask: int, scale: float, p: float, *, causal: bool
+    ) -> int:
+        """Attention by the run's back end, as (batch, seq, heads, head_dim), contiguous.
+
+        Args:
+            q: (batch, heads, seq, head_dim).
+            k, v: (batch, kv_heads, length, head_dim).
+            mask, causal: as `causal_mask` gives them.
+            scale: factor of the scores.
+            p: dropout probability of the attention weights.
+        """
+        if self.run.attention == "eager":
+            heads = self.shapes[q][1]
+            k, v = self.repeat_heads(k, heads), self.repeat_heads(v, heads)
+            return self.transpose(self.eager_attention(q, k, v, mask, scale, p), 1, 2)
+        batch, heads, seq, dim = self.shapes[q]
+        if heads != self.shapes[k][1] and (mask >= 0 or dim > 256):
+            # Grouped heads with a mask have no fused kernel: one query packs its group of heads
+            # into the query length, more repeat the keys.
+            groups = self.shapes[k][1]
+            if seq == 1:
+                q = self.reshape(q, batch, groups, heads // groups, dim)
+            else:
+                k, v = self.repeat_heads(k, heads), self.repeat_heads(v, heads)
+        if mask >= 0 and self.dtypes[mask] == "bool":
+            mask = self.additive_mask(mask, fill="aten.scalar_tensor")
+        out = self.sdpa(q, k, v, mask, scale, p, causal=causal)
+        out = self.reshape(out, batch, heads, seq, self.shapes[v][-1])
+        return self.contiguous(self.transpose(out, 1, 2))
+
+    # ---- losses ------------------------------------------------------------------------------
+
+    def token_loss(self, logits: int, *, shift: bool) -> int:
+        """Cross-entropy of (batch, seq, vocabulary) logits against (batch, seq) labels.
+
+        Args:
+            logits: the model's output.
+            shift: the model's own loss: fp32 logits against the next token.
+        """
+        classes = self.shapes[logits][-1]
+        labels = self.input("labels", self.shapes[logits][:-1])
+        if self.run.loss == "model":
+            logits = self.cast(logits, "float32")
+            if shift:
+                batch, seq = self.shapes[labels]
+                padded = self.index("aten.constant_pad_nd", labels, shape=(batch, seq + 1))
+                labels = self.clone(self._narrowed(padded, 1, 1, seq + 1))
+        rows = self.view(logits, -1, classes)
+        return self.cross_entropy(rows, self.view(labels, -1))

@@ -1,0 +1,116 @@
+"""Reading a model config: every field checked, every refusal one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilecast.errors import InputError
+
+#: No published size (hidden, vocabulary, layers, positions) comes near this.
+LARGEST = 10_000_000
+
+
+class Fields:
+    """Checked access to the fields of a config (the keys of a Hugging Face `config.json`).
+
+    Args:
+        config: parsed JSON object.
+        model: name for messages.
+    """
+
+    def __init__(self, config: Mapping[str, Any], model: str = "") -> None:
+        self._config = config
+        self.model = model or str(config.get("model_type", "config"))
+
+    def _find(self, names: tuple[str, ...]) -> tuple[str, Any]:
+        for name in names:
+            if self._config.get(name) is not None:
+                return name, self._config[name]
+        return names[0], None
+
+    def fail(self, field: str, expected: str) -> InputError:
+        """An error about one field, to be raised by the caller."""
+        value = self._config.get(field)
+        had = "is missing" if value is None else f"is {value!r}"
+        return InputError(f"{self.model}: {field} {had}; expected {expected}")
+
+    def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
+        """A positive whole number under the first of `names` that is set.
+
+        Raises:
+            InputError: missing without a default, not whole, below `least` or absurdly large.
+        """
+        name, value = self._find(names)
+        if value is None:
+            if default is None:
+                raise self.fail(name, f"a whole number of at least {least}")
+            return default
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.fail(name, f"a whole number of at least {least}")
+        if not least <= value <= LARGEST:
+            raise self.fail(name, f"a whole number from {least} to {LARGEST}")
+        return value
+
+    def number(
+        self, *names: str, default: float, low: float = 0.0, high: float = float("inf")
+    ) -> float:
+        """A finite number in [low, high]."""
+        name, value = self._find(names)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self.fail(name, f"a number from {low:g} to {high:g}")
+        if not low <= value <= high:
+            raise self.fail(name, f"a number from {low:g} to {high:g}")
+        return float(value)
+
+    def probability(self, *names: str, default: float) -> float:
+        """A dropout probability, 0 to below 1."""
+        return self.number(*names, default=default, low=0.0, high=0.999999)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """True or false."""
+        value = self._config.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.fail(name, "true or false")
+        return value
+
+    def choice(self, *names: str, default: str, allowed: tuple[str, ...]) -> str:
+        """One of a few words."""
+        name, value = self._find(names)
+        if value is None:
+            return default
+        if value not in allowed:
+            raise self.fail(name, " or ".join(allowed))
+        return str(value)
+
+    def heads(self, hidden: int, *names: str, default: int | None = None) -> tuple[int, int]:
+        """(number of heads, size of one): `head_dim` where given, else hidden / heads.
+
+        Raises:
+            InputError: `hidden` is no multiple of the heads and no `head_dim` is given.
+        """
+        heads = self.size(*names, default=default)
+        if self._config.get("head_dim") is not None:
+            return heads, self.size("head_dim")
+        if hidden % heads:
+            raise InputError(
+                f"{self.model}: {self._find(names)[0]} is {heads}; expected a divisor of the "
+                f"hidden size {hidden}"
+            )
+        return heads, hidden // heads
+
+    def text(self, name: str) -> str:
+        """A string, or an empty one."""
+        value = self._config.get(name)
+        return value if isinstance(value, str) else ""
+
+    def items(self, name: str) -> list[Any]:
+        """A list, or an empty one."""
+        value = self._config.get(name)
+        return list(value) if isinstance(value, (list, tuple)) else []
