@@ -1,0 +1,160 @@
+"""What can be known about values although tensors have none.
+
+Models look at data now and then (positions that start a new sequence, the experts that got a
+token). Two things are known without data: integer tensors made from constants only, which are
+computed alongside on the CPU, and how full a one-hot mask is, from which balanced routing follows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tilecast.errors import InputError
+
+#: Largest integer tensor that is computed alongside (a causal mask of 1024 tokens).
+_LIMIT = 2**20
+
+_FACTORIES = frozenset({
+    "aten::arange", "aten::zeros", "aten::ones", "aten::full", "aten::zeros_like",
+    "aten::ones_like", "aten::full_like", "aten::new_zeros", "aten::new_ones", "aten::new_full",
+    "aten::scalar_tensor", "aten::tril_indices", "aten::triu_indices", "aten::linspace",
+    "aten::eye",
+})  # fmt: skip
+#: Operators whose result is as full as their input, when experts share the tokens evenly.
+_KEEP_FILL = frozenset({
+    "aten::view", "aten::_unsafe_view", "aten::permute", "aten::transpose", "aten::t",
+    "aten::select", "aten::index", "aten::squeeze", "aten::unsqueeze", "aten::clone",
+    "aten::_to_copy", "aten::mul", "aten::bitwise_and", "aten::logical_and", "aten::gt",
+    "aten::ne", "aten::expand", "aten::detach", "aten::alias", "aten::slice",
+})  # fmt: skip
+_REDUCE_FILL = frozenset({"aten::sum", "aten::any"})
+
+
+def _flat(values: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found.extend(item for item in value if isinstance(item, torch.Tensor))
+    return found
+
+
+def _key(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return (
+        tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape),
+        tensor.stride(),
+    )  # fmt: skip
+
+
+class Values:
+    """Integer values computed alongside, and the fill of one-hot masks."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], torch.Tensor] = {}
+        self._fill: dict[tuple[Any, ...], float] = {}
+        self._keep: list[Any] = []  # storages, so that no address is used twice
+        self.balanced = False  # whether balanced routing was assumed
+
+    def set(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """Say what a fake tensor holds (small integer and boolean tensors only)."""
+        if not value.dtype.is_floating_point and not value.is_meta and value.numel() <= _LIMIT:
+            self._remember(tensor, value.detach().cpu().clone())
+
+    def _remember(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        self._keep.append(tensor.untyped_storage())
+        self._known[_key(tensor)] = value
+
+    def answer(self, func: Any, args: tuple[Any, ...]) -> Any:
+        """Result of an operator that reads data, or None where the operator does not.
+
+        Raises:
+            InputError: it reads data that shapes alone do not tell.
+        """
+        name = func._schema.name
+        if name == "aten::_local_scalar_dense" and args[0].is_meta:
+            value = self._known.get(_key(args[0]))
+            if value is None:
+                raise InputError(
+                    "capture: the model reads a tensor's value on the host (.item(), bool(), an "
+                    "if on a tensor), which shapes alone do not tell"
+                )
+            return value.item()
+        if name == "aten::nonzero" and args[0].is_meta:
+            return self._nonzero(args[0])
+        return None
+
+    def _nonzero(self, mask: torch.Tensor) -> torch.Tensor:
+        value = self._known.get(_key(mask))
+        if value is None:
+            fill = self._fill.get(_key(mask))
+            if fill is None:
+                raise InputError(
+                    "capture: the model selects elements by a mask (nonzero, boolean indexing), "
+                    "and how many it selects depends on data; only one-hot expert routing is "
+                    "known, as an even split"
+                )
+            self.balanced = True
+            if fill < 1:
+                rows = max(1, round(mask.numel() * fill))
+                return mask.new_empty((rows, mask.dim()), dtype=torch.int64)
+            value = torch.ones(mask.shape, dtype=torch.bool)
+        indices = value.nonzero()
+        result = mask.new_empty(indices.shape, dtype=torch.int64)
+        self._remember(result, indices)
+        return result
+
+    def note(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        """Follow one operator whose result is of integers or booleans."""
+        results = _flat([result])
+        if not results or results[0].dtype.is_floating_point or not results[0].is_meta:
+            return
+        name = func._schema.name
+        operands = [t for t in _flat(args) + _flat(kwargs.values()) if t.is_meta]
+        values = [self._known.get(_key(t)) for t in operands]
+        small = all(t.numel() <= _LIMIT for t in results)
+        if small and all(v is not None for v in values) and (operands or name in _FACTORIES):
+            self._compute(func, args, kwargs, results)
+            return
+        if func._schema.is_mutable:
+            self._forget(results)
+        if name in ("aten::scatter_", "aten::scatter"):
+            fill: float | None = operands[-1].numel() / max(1, operands[0].numel())
+        else:
+            fills = [f for t in operands if (f := self._fill.get(_key(t))) is not None]
+            fill = min(fills) if fills else None
+            if fill is not None and name in _REDUCE_FILL:
+                fill = min(1.0, fill * operands[0].numel() / max(1, results[0].numel()))
+            elif name not in _KEEP_FILL:
+                fill = None
+        if fill is not None:
+            for tensor in results:
+                self._keep.append(tensor.untyped_storage())
+                self._fill[_key(tensor)] = fill
+
+    def _forget(self, tensors: list[torch.Tensor]) -> None:
+        storages = {t.untyped_storage()._cdata for t in tensors}
+        for key in [key for key in self._known if key[0] in storages]:
+            del self._known[key]
+
+    def _compute(
+        self, func: Any, args: Any, kwargs: dict[str, Any], results: list[torch.Tensor]
+    ) -> None:
+        def real(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                return self._known[_key(value)] if value.is_meta else value
+            if isinstance(value, torch.device):
+                return torch.device("cpu")
+            if isinstance(value, (list, tuple)):
+                return type(value)(map(real, value))
+            return value
+
+        try:
+            computed = _flat([func(*map(real, args), **{k: real(v) for k, v in kwargs.items()})])
+        except (RuntimeError, IndexError, KeyError):  # no CPU kernel for it: the value is unknown
+            self._forget(results)
+            return
+        for tensor, value in zip(results, computed, strict=True):
+            self._remember(tensor, value)
