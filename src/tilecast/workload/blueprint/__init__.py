@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tilecast.errors import InputError, UnknownNameError
 from tilecast.precision import STORAGE_OF
-from tilecast.workload.blueprint import gpt2, optimizers
+from tilecast.workload.blueprint import bert, gpt2, llama, opt, optimizers
 from tilecast.workload.blueprint.builder import Builder, Run
 from tilecast.workload.blueprint.fields import LARGEST, Fields
 from tilecast.workload.graph import Graph
@@ -34,7 +34,7 @@ class Family:
     Attributes:
         build: emits the forward pass; returns the output that a loss is taken of.
         loss: emits the loss of that output; returns the scalar.
-        heads: task heads beyond `auto` and `none`.
+        heads: task heads beyond `auto` and `base`.
     """
 
     build: Callable[[Builder, Fields], int]
@@ -44,7 +44,10 @@ class Family:
 
 #: By the `model_type` of the config.
 FAMILIES: Final[dict[str, Family]] = {
-    "gpt2": Family(gpt2.build, gpt2.loss, ("causal-lm",)),
+    "gpt2": Family(gpt2.build, Builder.token_loss, ("causal-lm",)),
+    "bert": Family(bert.build, bert.loss, bert.HEADS),
+    "opt": Family(opt.build, Builder.token_loss, ("causal-lm",)),
+    **{kind: Family(llama.build, Builder.token_loss, ("causal-lm",)) for kind in llama.VARIANTS},
 }
 
 
@@ -84,10 +87,10 @@ def blueprint(
             insists on FlashAttention.
         dropout: whether training drops out.
         loss: over the output as it is (`cross-entropy`), the model's own, or none (the gradient
-            then starts from the sum of the output).
+            then starts from a given gradient of the output).
         optimizer: `none`, `sgd`, `adam` or `adamw`.
         accumulate_gradients: gradients are added to ones that are already there.
-        head: task head; `none` for the bare model.
+        head: task head; `base` for the bare model, `auto` for the config's own.
 
     Raises:
         InputError: a field of the config or an option that cannot be used.
@@ -103,7 +106,7 @@ def blueprint(
     _one_of("loss", loss, LOSSES)
     _one_of("optimizer", optimizer, ("none", *optimizers.OPTIMIZERS))
     _one_of("dtype", dtype, DTYPES)
-    _one_of("head", head, ("auto", "none", *family.heads))
+    _one_of("head", head, ("auto", "base", *family.heads))
     if optimizer != "none" and mode != "training":
         raise InputError(f"optimizer is '{optimizer}'; expected 'none' in mode '{mode}'")
     if attention == "flash" and dtype not in ("fp16", "bf16"):
@@ -132,8 +135,10 @@ def blueprint(
     output = family.build(builder, fields)
     if training:
         builder.module = ""
-        scalar = builder.total(output) if loss == "none" else family.loss(builder, output)
-        builder.backward(scalar)
+        if loss == "none":
+            builder.backward(output, given=True)
+        else:
+            builder.backward(family.loss(builder, output))
         if optimizer != "none":
             optimizers.step(builder, optimizer)
     graph = builder.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from tilecast.errors import InputError
 from tilecast.workload.blueprint.products import Products
@@ -59,6 +60,10 @@ class Builder(Products):
 
     #: Settings of the run; `blueprint` sets them before the model is built.
     run: Run = Run()
+    #: Output of a second head, where the model has one that its own loss counts in.
+    second_output: int = NONE
+    #: Whether the model's own loss compares each position with the next token.
+    shifts_labels: bool = True
 
     # ---- activations -------------------------------------------------------------------------
 
@@ -162,21 +167,41 @@ class Builder(Products):
 
     # ---- attention ---------------------------------------------------------------------------
 
-    def cache(self, name: str, k: int, v: int) -> tuple[int, int]:
-        """Append new keys and values to a layer's cache (`DynamicCache` concatenates)."""
+    def kept_positions(self, x: int) -> int:
+        """Positions whose logits are computed: the last one with a cache, else all."""
+        if self.run.cached:
+            return self.slice(x, 1, self.run.seq - 1, self.run.seq)
+        return self.alias(x)
+
+    def cache(self, name: str, k: int, v: int, window: int | None = None) -> tuple[int, int]:
+        """Append new keys and values to a layer's cache (`DynamicCache` concatenates).
+
+        Args:
+            name: of the attention module.
+            k, v: (batch, kv_heads, seq, head_dim).
+            window: of a layer that keeps no more than the last window - 1 tokens.
+        """
         if not self.run.cached:
             return k, v
+        context = self.run.context
+        if window is not None:
+            context = min(context, window - 1)
         grown = []
-        for part, fresh in (("key", k), ("value", v)):
+        for part, fresh in (("keys", k), ("values", v)):
             batch, heads, _, dim = self.shapes[fresh]
-            held = (batch, heads, self.run.context, dim) if self.run.context else (0,)
+            held = (batch, heads, context, dim) if context else (0,)
             past = self.new(held, kind=Kind.INPUT, name=f"{name}.cache.{part}")
             grown.append(self.cat((past, fresh), 2))
+        if window is not None:
+            for full in grown:
+                length = self.shapes[full][2]
+                self.slice(full, 2, max(0, length - window + 1), length)
         return grown[0], grown[1]
 
     def attend(
-        self, q: int, k: int, v: int, mask: int, scale: float, p: float, *, causal: bool
-    ) -> int:
+        self, q: int, k: int, v: int, mask: int, scale: float, p: float, *,
+        causal: bool, upcast: bool = False,
+    ) -> int:  # fmt: skip
         """Attention by the run's back end, as (batch, seq, heads, head_dim), contiguous.
 
         Args:
@@ -185,11 +210,13 @@ class Builder(Products):
             mask, causal: as `causal_mask` gives them.
             scale: factor of the scores.
             p: dropout probability of the attention weights.
+            upcast: the model's eager softmax runs in fp32.
         """
         if self.run.attention == "eager":
             heads = self.shapes[q][1]
             k, v = self.repeat_heads(k, heads), self.repeat_heads(v, heads)
-            return self.transpose(self.eager_attention(q, k, v, mask, scale, p), 1, 2)
+            out = self.eager_attention(q, k, v, mask, scale, p, upcast=upcast)
+            return self.contiguous(self.transpose(out, 1, 2))
         batch, heads, seq, dim = self.shapes[q]
         if heads != self.shapes[k][1] and (mask >= 0 or dim > 256):
             # Grouped heads with a mask have no fused kernel: one query packs its group of heads
@@ -207,20 +234,20 @@ class Builder(Products):
 
     # ---- losses ------------------------------------------------------------------------------
 
-    def token_loss(self, logits: int, *, shift: bool) -> int:
-        """Cross-entropy of (batch, seq, vocabulary) logits against (batch, seq) labels.
+    def token_loss(self, logits: int) -> int:
+        """Cross-entropy of (..., classes) logits against one label for each row.
 
-        Args:
-            logits: the model's output.
-            shift: the model's own loss: fp32 logits against the next token.
+        The models' own language-model loss takes fp32 logits and the next token as label.
         """
-        classes = self.shapes[logits][-1]
-        labels = self.input("labels", self.shapes[logits][:-1])
-        if self.run.loss == "model":
+        shape = self.shapes[logits]
+        if self.run.loss != "model":
+            labels = self.input("labels", (prod(shape[:-1]),))
+            return self.cross_entropy(self.view(logits, -1, shape[-1]), labels)
+        labels = self.input("labels", shape[:-1])
+        if self.shifts_labels:
             logits = self.cast(logits, "float32")
-            if shift:
-                batch, seq = self.shapes[labels]
-                padded = self.index("aten.constant_pad_nd", labels, shape=(batch, seq + 1))
-                labels = self.clone(self._narrowed(padded, 1, 1, seq + 1))
-        rows = self.view(logits, -1, classes)
+            batch, seq = self.shapes[labels]
+            padded = self.index("aten.constant_pad_nd", labels, shape=(batch, seq + 1))
+            labels = self.clone(self._narrowed(padded, 1, 1, seq + 1))
+        rows = self.view(logits, -1, shape[-1])
         return self.cross_entropy(rows, self.view(labels, -1))

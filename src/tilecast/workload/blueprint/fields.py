@@ -89,21 +89,35 @@ class Fields:
             raise self.fail(name, " or ".join(allowed))
         return str(value)
 
-    def heads(self, hidden: int, *names: str, default: int | None = None) -> tuple[int, int]:
+    def heads(self, hidden: int, *names: str, usual: int | None = None) -> tuple[int, int]:
         """(number of heads, size of one): `head_dim` where given, else hidden / heads.
+
+        Args:
+            hidden: hidden size.
+            names: fields of the number of heads.
+            usual: size of a head in this family when the config gives none.
 
         Raises:
             InputError: `hidden` is no multiple of the heads and no `head_dim` is given.
         """
-        heads = self.size(*names, default=default)
-        if self._config.get("head_dim") is not None:
-            return heads, self.size("head_dim")
+        heads = self.size(*names)
+        if usual is not None or self._config.get("head_dim") is not None:
+            return heads, self.size("head_dim", default=usual)
         if hidden % heads:
             raise InputError(
                 f"{self.model}: {self._find(names)[0]} is {heads}; expected a divisor of the "
                 f"hidden size {hidden}"
             )
         return heads, hidden // heads
+
+    def optional_size(self, name: str) -> int | None:
+        """A positive whole number, or None where the config has none."""
+        return None if self._config.get(name) is None else self.size(name)
+
+    def padding(self) -> int:
+        """`pad_token_id`, -1 where there is none (a list, as some configs have, is none)."""
+        value = self._config.get("pad_token_id")
+        return value if isinstance(value, int) and value >= 0 else -1
 
     def text(self, name: str) -> str:
         """A string, or an empty one."""

@@ -12,7 +12,7 @@ def build(b: Builder, config: Fields) -> int:
     """Emit the forward pass.
 
     Returns:
-        (batch, seq, vocabulary) logits; (batch, seq, hidden) for head `none`.
+        (batch, seq, vocabulary) logits; (batch, seq, hidden) for head `base`.
     """
     run = b.run
     width = config.size("n_embd", "hidden_size")
@@ -70,14 +70,9 @@ def build(b: Builder, config: Fields) -> int:
     x = b.layer_norm(x, "transformer.ln_f")
     b.module = "transformer"
     x = b.view(x, run.batch, run.seq, width)
-    if run.head == "none":
+    if run.head == "base":
         return x
     b.module = ""
-    x = b.alias(x)
+    x = b.kept_positions(x)
     weight = "transformer.wte.weight" if tied else ""
     return b.linear(x, "lm_head", vocabulary, bias=False, tied=weight)
-
-
-def loss(b: Builder, logits: int) -> int:
-    """Cross-entropy over all positions; the model's own shifts the labels by one."""
-    return b.token_loss(logits, shift=True)

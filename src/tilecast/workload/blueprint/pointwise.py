@@ -116,24 +116,20 @@ class Pointwise(Views):
         self.record(backward, (x,), (out,))
         return out
 
-    def total(self, x: int) -> int:
-        """Sum of all elements: the scalar that a gradient starts from when there is no loss."""
-        shape = self.shapes[x]
-        out = self.new((), self.dtypes[x])
-        self.emit("aten.sum", (x,), (out,))
-        self.record(lambda g: (self.expand_gradient(g, shape),), (x,), (out,))
-        return out
-
-    def softmax(self, x: int, dim: int = -1, name: str = "aten._softmax") -> int:
-        """`aten._softmax` (or `_log_softmax`, `_safe_softmax`) along `dim`."""
-        attrs: Attrs = (("dim", dim % len(self.shapes[x])),)
-        out = self.new(self.shapes[x], self.dtypes[x])
+    def softmax(
+        self, x: int, dim: int = -1, name: str = "aten._softmax", dtype: str | None = None
+    ) -> int:
+        """`aten._softmax` (or `_log_softmax`, `_safe_softmax`) along `dim`, written as `dtype`."""
+        written = dtype or self.dtypes[x]
+        dim %= len(self.shapes[x])
+        attrs: Attrs = (("dim", dim), ("half_to_float", written != self.dtypes[x]))
+        out = self.new(self.shapes[x], written)
         self.emit(name, (x,), (out,), attrs)
         reverse = f"{name.replace('_safe', '')}_backward_data"
 
         def backward(g: int) -> tuple[int, ...]:
             result = self.new(self.shapes[x], self.dtypes[x])
-            self.emit(reverse, (g, out), (result,), attrs)
+            self.emit(reverse, (g, out), (result,), (("dim", dim),))
             return (result,)
 
         self.record(backward, (x,), (out,), (out,))

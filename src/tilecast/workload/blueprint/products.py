@@ -157,8 +157,9 @@ class Products(Pointwise):
         if mask >= 0:
             scores = self.add(scores, mask)
         if upcast and self.dtype != "float32":
-            # softmax(..., dtype=float32) reads half precision and writes fp32 in one kernel.
-            weights = self.cast(self.softmax(self.cast(scores, "float32")), self.dtype)
+            if self.dtype != "float16":  # fp16 has a kernel that reads half and writes fp32
+                scores = self.cast(scores, "float32")
+            weights = self.cast(self.softmax(scores, dtype="float32"), self.dtype)
         else:
             weights = self.softmax(scores)
         return self.matmul(self.dropout(weights, p), v)

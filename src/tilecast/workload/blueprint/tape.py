@@ -139,12 +139,20 @@ class Tape:
 
     # ---- backward --------------------------------------------------------------------------
 
-    def backward(self, loss: int) -> None:
-        """Emit the backward pass from a scalar; fills `gradients`."""
+    def backward(self, loss: int, *, given: bool = False) -> None:
+        """Emit the backward pass; fills `gradients`.
+
+        Args:
+            loss: the scalar it starts from, or any output if its gradient is `given`.
+            given: the caller hands in the gradient of `loss`; else it is one.
+        """
         self.phase = Phase.BACKWARD
         self.module = ""
-        root = self.new(self.shapes[loss], self.dtypes[loss])
-        self.emit("aten.ones_like", (loss,), (root,))
+        if given:
+            root = self.new(self.shapes[loss], self.dtypes[loss], kind=Kind.INPUT)
+        else:
+            root = self.new(self.shapes[loss], self.dtypes[loss])
+            self.emit("aten.ones_like", (loss,), (root,))
         waiting = self._uses(loss)
         pending = {loss: root}
         tracked = self.tracked
