@@ -43,11 +43,11 @@ def capture(
             dict by argument name. Only shapes and dtypes matter (small integer tensors are also
             read where the model branches on them). A configuration needs none.
         mode: `inference` (forward, no cache), `training` (forward, loss, backward, optimizer),
-            `prefill` (forward that fills a key-value cache and computes the last token's logits)
-            or `decode` (forward over a cache of `context` tokens).
+            `prefill` (forward that fills a key-value cache) or `decode` (forward over a cache of
+            `context` tokens); both compute the last token's logits only, as `generate` does.
         batch: sequences or images a step, for a configuration.
         seq: tokens processed in the step, for a configuration of a text model (decode: 1).
-        context: tokens already in the cache, for `decode`.
+        context: tokens already in the cache, for `decode` (and for a later chunk of `prefill`).
         dtype: `fp32`, `tf32`, `fp64`, `fp16`, `bf16` (weights and inputs), `amp-bf16`, `amp-fp16`
             (fp32 weights under autocast).
         loss: for training. `cross-entropy` of the logits against integer labels, with the classes
@@ -58,8 +58,8 @@ def capture(
         dropout: False turns dropout off in training.
         accumulate_gradients: add to gradients that already exist.
         head: of a Hugging Face model: `auto` (the configuration's architecture, else the language
-            model or classifier of its type), `base`, `causal-lm`, `masked-lm`, `pretraining`,
-            `seq2seq-lm`, `sequence-classification`, `token-classification`,
+            model or classifier of its type), `base` (or `none`), `causal-lm`, `masked-lm`,
+            `pretraining`, `seq2seq-lm`, `sequence-classification`, `token-classification`,
             `question-answering` or `image-classification`.
 
     Returns:
@@ -71,7 +71,8 @@ def capture(
     """
     if find_spec("torch") is None:
         raise MissingExtraError("capture", "torch")
-    from tilecast.workload.capture.session import Options, run
+    from tilecast.workload.capture.session import run
+    from tilecast.workload.capture.subject import Options
 
     return run(
         model,

@@ -103,7 +103,7 @@ class CudaOperators:
                 float("-inf"), dtype=query.dtype, device=query.device
             )
             attn_mask = torch.where(attn_mask, 0.0, minus_infinity)
-        backend = self._backend(query, key, value, attn_mask, is_causal)
+        backend = self._backend(query, key, value, attn_mask, is_causal, enable_gqa)
         self.backends.add(backend)
         if backend == "flash":
             return _flash(query, key, value, dropout_p, is_causal, scale)
@@ -115,26 +115,28 @@ class CudaOperators:
 
     def _backend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-        mask: torch.Tensor | None, is_causal: bool,
+        mask: torch.Tensor | None, is_causal: bool, enable_gqa: bool,
     ) -> str:  # fmt: skip
         if self._attention == "eager" or not query.dim() == key.dim() == value.dim() == 4:
             return "math"
+        if any(t.stride(-1) != 1 and t.shape[-1] != 1 for t in (query, key, value)):
+            return "math"
         head_dim = query.shape[-1]
-        same_head_dim = head_dim == key.shape[-1] == value.shape[-1]
+        same_heads = query.shape[1] == key.shape[1] == value.shape[1]
         flash = (
             query.dtype in _HALVES
             and mask is None
-            and same_head_dim
+            and head_dim == key.shape[-1] == value.shape[-1]
             and head_dim <= FLASH_MAX_HEAD_DIM
             and not (is_causal and query.shape[2] != key.shape[2])
-            and query.shape[1] % key.shape[1] == 0
+            and (same_heads or (enable_gqa and query.shape[1] % key.shape[1] == 0))
         )
         if flash:
             return "flash"
         alignment = 16 // query.element_size()
         efficient = (
             query.dtype in (torch.float32, *_HALVES)
-            and query.shape[1] == key.shape[1] == value.shape[1]
+            and same_heads
             and head_dim == key.shape[-1]
             and head_dim % alignment == 0
             and value.shape[-1] % alignment == 0

@@ -17,6 +17,7 @@ from tilecast.errors import InputError, UnknownNameError
 #: `head` and the Auto class that finds the model class for it.
 HEADS: dict[str, str] = {
     "base": "AutoModel",
+    "none": "AutoModel",
     "causal-lm": "AutoModelForCausalLM",
     "masked-lm": "AutoModelForMaskedLM",
     "pretraining": "AutoModelForPreTraining",
@@ -36,11 +37,6 @@ DEFAULT_IMAGE_SIZE = 224
 _ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash": "sdpa"}
 
 
-def is_config(model: Any) -> bool:
-    """Whether a value is a configuration, or the path of one."""
-    return isinstance(model, (transformers.PretrainedConfig, str, Path, Mapping))
-
-
 def load_config(source: Any) -> Any:
     """A configuration from itself, a dict, a config.json or its folder. No network.
 
@@ -50,6 +46,11 @@ def load_config(source: Any) -> Any:
     if isinstance(source, transformers.PretrainedConfig):
         return copy.deepcopy(source)
     where = "config"
+    if not isinstance(source, (str, Path, Mapping)):
+        raise InputError(
+            f"capture: got {type(source).__name__}; expected a module, a function, a Hugging Face "
+            "configuration or the path of its config.json"
+        )
     if not isinstance(source, Mapping):
         path = Path(source)
         if path.is_dir():
@@ -90,7 +91,7 @@ def model_class(config: Any, head: str) -> Any:
             if found is not None:
                 return found
         for candidate in _AUTO_HEADS:
-            if (candidate == "seq2seq-lm") and not config.is_encoder_decoder:
+            if (candidate == "seq2seq-lm") != config.is_encoder_decoder and candidate != "base":
                 continue
             if candidate == "masked-lm" and getattr(config, "is_decoder", False):
                 continue
@@ -110,8 +111,12 @@ def _first(found: Any) -> Any:
     return found[0] if isinstance(found, (list, tuple)) else found
 
 
-def build(config: Any, head: str, dtype: torch.dtype, attention: str) -> Any:
+def build(
+    config: Any, head: str, dtype: torch.dtype, attention: str, assumptions: list[str]
+) -> Any:
     """A model with fake weights on the meta device; nothing is initialised or downloaded.
+
+    What had to be decided for it is added to `assumptions`.
 
     Raises:
         InputError: transformers refuses the configuration or the attention implementation.
@@ -120,6 +125,11 @@ def build(config: Any, head: str, dtype: torch.dtype, attention: str) -> Any:
     options: dict[str, Any] = {"dtype": dtype}
     if attention != "auto":
         options["attn_implementation"] = _ATTENTION[attention]
+    can_group_experts = getattr(cls, "_can_set_experts_implementation", None)
+    if dtype != torch.bfloat16 and can_group_experts is not None and can_group_experts():
+        # torch._grouped_mm takes bf16; other dtypes run one product after another.
+        options["experts_implementation"] = "eager"
+        assumptions.append("experts run one after another: grouped_mm needs bf16")
     chatter = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     try:
@@ -144,7 +154,7 @@ def _integers(*shape: int) -> torch.Tensor:
     return torch.empty(shape, dtype=torch.int64, device="meta")
 
 
-def needs_seq(model: Any) -> bool:
+def reads_tokens(model: Any) -> bool:
     """Whether a model reads tokens."""
     return bool(model.main_input_name == "input_ids")
 
@@ -197,7 +207,7 @@ def labels_of(model: Any, batch: int, seq: int | None) -> dict[str, torch.Tensor
         return {"start_positions": _integers(batch), "end_positions": _integers(batch)}
     if "labels" not in taken:
         raise InputError(f"--loss model: {type(model).__name__} has no loss of its own")
-    per_token = needs_seq(model) and seq is not None
+    per_token = reads_tokens(model) and seq is not None
     if type(model).__name__.endswith(("ForSequenceClassification", "ForMultipleChoice")):
         per_token = False
     labels = {"labels": _integers(batch, seq) if per_token and seq else _integers(batch)}
@@ -217,7 +227,38 @@ def switch_cache(model: Any, on: bool, inputs: dict[str, Any]) -> None:
         inputs["logits_to_keep"] = 1
 
 
-def cached_tensors(cache: Any) -> list[tuple[str, torch.Tensor]]:
+def facts(module: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """What a graph should say about how its model was made."""
+    return {
+        "transformers": transformers.__version__,
+        "model_type": module.config.model_type,
+        "attention_implementation": getattr(module.config, "_attn_implementation", None),
+        "experts_implementation": getattr(module.config, "_experts_implementation", None),
+        "logits_to_keep": inputs.get("logits_to_keep"),
+    }
+
+
+def fill_cache(
+    module: Any, inputs: dict[str, Any], batch: int, context: int
+) -> list[tuple[str, torch.Tensor]]:
+    """Run a forward pass over the context, so that each model makes its own kind of cache.
+
+    Adds the cache (and an encoder's output) to `inputs`; returns its tensors by name.
+    """
+    earlier = inputs_of(module, batch, context, torch.float32)
+    output = module(**earlier, use_cache=True)
+    cache = output["cache"] if "cache" in output else output["past_key_values"]
+    kept = _cached_tensors(cache)
+    if module.config.is_encoder_decoder:
+        inputs.pop("input_ids")
+        inputs["encoder_outputs"] = (output.encoder_last_hidden_state,)
+        kept.append(("encoder_outputs", output.encoder_last_hidden_state))
+    taken = inspect.signature(module.forward).parameters
+    inputs["past_key_values" if "past_key_values" in taken else "cache"] = cache
+    return kept
+
+
+def _cached_tensors(cache: Any) -> list[tuple[str, torch.Tensor]]:
     """Tensors of a key-value cache, named by layer."""
     found: list[tuple[str, torch.Tensor]] = []
     parts = [("past_key_values", cache)]

@@ -7,6 +7,7 @@ computed alongside on the CPU, and how full a one-hot mask is, from which balanc
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -17,10 +18,8 @@ from tilecast.errors import InputError
 _LIMIT = 2**20
 
 _FACTORIES = frozenset({
-    "aten::arange", "aten::zeros", "aten::ones", "aten::full", "aten::zeros_like",
-    "aten::ones_like", "aten::full_like", "aten::new_zeros", "aten::new_ones", "aten::new_full",
-    "aten::scalar_tensor", "aten::tril_indices", "aten::triu_indices", "aten::linspace",
-    "aten::eye",
+    "aten::arange", "aten::zeros", "aten::ones", "aten::full", "aten::scalar_tensor",
+    "aten::tril_indices", "aten::triu_indices", "aten::eye",
 })  # fmt: skip
 #: Operators whose result is as full as their input, when experts share the tokens evenly.
 _KEEP_FILL = frozenset({
@@ -29,6 +28,8 @@ _KEEP_FILL = frozenset({
     "aten::_to_copy", "aten::mul", "aten::bitwise_and", "aten::logical_and", "aten::gt",
     "aten::ne", "aten::expand", "aten::detach", "aten::alias", "aten::slice",
 })  # fmt: skip
+#: Operators that turn boolean masks among their indices into positions.
+_INDEXED = frozenset({"aten::index", "aten::index_put", "aten::index_put_"})
 _REDUCE_FILL = frozenset({"aten::sum", "aten::any"})
 
 
@@ -40,6 +41,10 @@ def _flat(values: Any) -> list[torch.Tensor]:
         elif isinstance(value, (list, tuple)):
             found.extend(item for item in value if isinstance(item, torch.Tensor))
     return found
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
 
 
 def _key(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -56,7 +61,29 @@ class Values:
         self._known: dict[tuple[Any, ...], torch.Tensor] = {}
         self._fill: dict[tuple[Any, ...], float] = {}
         self._keep: list[Any] = []  # storages, so that no address is used twice
+        self._format: Any = None
         self.balanced = False  # whether balanced routing was assumed
+
+    def __enter__(self) -> Values:
+        """Let models print the values that are known, as they would on a GPU.
+
+        Some pick a module by name from an index (`experts[f"expert_{i}"]`), and PyTorch formats a
+        tensor without data as text about itself.
+        """
+        original = self._format = torch.Tensor.__format__
+
+        def format_value(tensor: Any, spec: str) -> str:
+            value = self._known.get(_key(tensor)) if tensor.is_meta else None
+            return str(original(tensor if value is None else value, spec))
+
+        torch.Tensor.__format__ = format_value
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        torch.Tensor.__format__ = self._format
 
     def set(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Say what a fake tensor holds (small integer and boolean tensors only)."""
@@ -84,6 +111,11 @@ class Values:
             return value.item()
         if name == "aten::nonzero" and args[0].is_meta:
             return self._nonzero(args[0])
+        if name in _INDEXED and any(_is_mask(index) for index in args[1]):
+            indices: list[Any] = []
+            for index in args[1]:
+                indices.extend(self._nonzero(index).unbind(1) if _is_mask(index) else [index])
+            return func(args[0], indices, *args[2:])
         return None
 
     def _nonzero(self, mask: torch.Tensor) -> torch.Tensor:
@@ -109,10 +141,12 @@ class Values:
     def note(self, func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> None:
         """Follow one operator whose result is of integers or booleans."""
         results = _flat([result])
-        if not results or results[0].dtype.is_floating_point or not results[0].is_meta:
+        if not results or not results[0].is_meta:
             return
         name = func._schema.name
         operands = [t for t in _flat(args) + _flat(kwargs.values()) if t.is_meta]
+        if results[0].dtype.is_floating_point and operands and not self._holds(operands):
+            return
         values = [self._known.get(_key(t)) for t in operands]
         small = all(t.numel() <= _LIMIT for t in results)
         if small and all(v is not None for v in values) and (operands or name in _FACTORIES):
@@ -133,6 +167,9 @@ class Values:
             for tensor in results:
                 self._keep.append(tensor.untyped_storage())
                 self._fill[_key(tensor)] = fill
+
+    def _holds(self, tensors: list[torch.Tensor]) -> bool:
+        return any(_key(t) in self._known for t in tensors)
 
     def _forget(self, tensors: list[torch.Tensor]) -> None:
         storages = {t.untyped_storage()._cdata for t in tensors}
