@@ -80,8 +80,8 @@ def blueprint(
         mode: `inference` (no gradients, all logits), `training` (forward, loss, backward and
             optimizer), `prefill` or `decode` (a KV cache is filled or extended).
         batch: sequences (or images).
-        seq: tokens processed now; 1 for decode, else the model's longest.
-        context: tokens already in the KV cache (prefill and decode).
+        seq: tokens processed now (decode: 1).
+        context: tokens already in the KV cache (decode, and prefill in chunks).
         dtype: precision of weights and arithmetic.
         attention: `sdpa` (also `auto`, Transformers' default) or `eager`; `flash` is `sdpa` that
             insists on FlashAttention.
@@ -113,12 +113,17 @@ def blueprint(
         raise InputError(f"attention is 'flash'; expected dtype fp16 or bf16, not {dtype}")
     fields = Fields(config, name or str(kind))
     if seq is None:
-        seq = 1 if mode == "decode" else fields.size(*_LENGTHS, default=512)
-    for option, value, least in (("batch", batch, 1), ("seq", seq, 1), ("context", context, 0)):
+        if mode != "decode":
+            raise InputError(f"seq: expected the number of tokens; {fields.model} reads tokens")
+        seq = 1
+    cached = 1 if mode == "decode" else 0
+    for option, value, least in (
+        ("batch", batch, 1), ("seq", seq, 1), ("context", context, cached),
+    ):  # fmt: skip
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
-            raise InputError(
-                f"{option} is {value!r}; expected a whole number of at least {least}"
-            )
+            raise InputError(f"{option} is {value!r}; expected a whole number of at least {least}")
+    if loss == "model" and head == "base" and mode == "training":
+        raise InputError("loss is 'model'; expected another, head 'base' has no loss of its own")
     if context and mode not in ("prefill", "decode"):
         raise InputError(f"context is {context}; expected 0 in mode '{mode}', which has no cache")
 
@@ -149,10 +154,6 @@ def blueprint(
         "accumulate_gradients": accumulate_gradients,
     }  # fmt: skip
     return graph
-
-
-#: Config fields that hold the longest sequence, by family.
-_LENGTHS = ("n_positions", "max_position_embeddings", "n_ctx")
 
 
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:

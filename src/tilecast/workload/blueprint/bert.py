@@ -46,10 +46,12 @@ def build(b: Builder, config: Fields) -> int:
     drop = config.probability("hidden_dropout_prob", default=0.1)
     attention_drop = config.probability("attention_probs_dropout_prob", default=0.1)
     decoder = config.flag("is_decoder", False)
+    config.refuse("add_cross_attention")
     run.check_positions(limit, "max_position_embeddings")
     if run.cached and not decoder:
         raise config.fail("is_decoder", f"true for mode '{run.mode}', which needs a KV cache")
     root = "" if head == "base" else "bert."
+    b.shifts_labels = head == "causal-lm"
 
     x = _embed(b, f"{root}embeddings", vocabulary, width, limit, types,
                config.size("pad_token_id", default=0, least=0))  # fmt: skip
@@ -86,22 +88,21 @@ def build(b: Builder, config: Fields) -> int:
         pooled = b.unary("aten.tanh", h)
     if head == "base":
         return x
-    labels = config.size("num_labels", default=2)
+    labels = config.labels()
     if head == "sequence-classification":
         b.module = "dropout"
         return b.linear(b.dropout(pooled, drop), "classifier", labels)
     if head == "token-classification":
         b.module = "dropout"
         return b.linear(b.dropout(x, drop), "classifier", labels)
-    b.shifts_labels = head == "causal-lm"
-    if b.shifts_labels:
+    if head == "causal-lm":
         x = b.kept_positions(x)
     h = b.linear(x, "cls.predictions.transform.dense", width)
     b.module = "cls.predictions.transform.transform_act_fn"
     h = b.activation(h, activation)
     h = b.layer_norm(h, "cls.predictions.transform.LayerNorm")
     tied = config.flag("tie_word_embeddings", True)
-    logits = b.linear(h, "cls.predictions.decoder", vocabulary,
+    logits = b.linear(h, "cls.predictions.decoder", vocabulary, bias="cls.predictions.bias",
                       tied=f"{root}embeddings.word_embeddings.weight" if tied else "")  # fmt: skip
     if head == "pretraining":
         b.second_output = b.linear(pooled, "cls.seq_relationship", 2)
@@ -119,7 +120,7 @@ def _embed(
     ids = b.input("input_ids", (batch, seq))
     places = b.slice(places, 1, b.run.context, b.run.length)
     kinds = b.expand(kinds, 1, -1)
-    kinds = b.index("aten.gather", kinds, places, shape=(1, seq))
+    kinds = b.index("aten.gather", kinds, places, shape=(1, seq), attrs=(("dim", 1),))
     kinds = b.expand(kinds, batch, seq)
     x = b.embedding(ids, f"{name}.word_embeddings", vocabulary, width, padding)
     x = b.add(x, b.embedding(kinds, f"{name}.token_type_embeddings", types, width))

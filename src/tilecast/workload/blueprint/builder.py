@@ -7,7 +7,8 @@ from math import prod
 
 from tilecast.errors import InputError
 from tilecast.workload.blueprint.products import Products
-from tilecast.workload.blueprint.tape import NONE
+from tilecast.workload.blueprint.strides import contiguous
+from tilecast.workload.blueprint.tape import NONE, Attrs
 from tilecast.workload.graph import Kind
 
 
@@ -75,7 +76,7 @@ class Builder(Products):
             return self.unary("aten.gelu", x, (("approximate", "tanh"),))
         kernel = {"gelu": "aten.gelu", "relu": "aten.relu", "silu": "aten.silu",
                   "swish": "aten.silu", "tanh": "aten.tanh"}[name]  # fmt: skip
-        return self.unary(kernel, x)
+        return self.unary(kernel, x, (("approximate", "none"),) if name == "gelu" else ())
 
     def _gelu_new(self, x: int) -> int:
         """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), one kernel an operation."""
@@ -86,16 +87,23 @@ class Builder(Products):
 
     # ---- token positions and masks -----------------------------------------------------------
 
-    def index(self, name: str, *inputs: int, shape: tuple[int, ...], dtype: str = "int64") -> int:
+    def index(
+        self, name: str, *inputs: int, shape: tuple[int, ...], dtype: str = "int64",
+        attrs: Attrs = (),
+    ) -> int:  # fmt: skip
         """Emit an operator over small integer tensors (positions, masks) of given result shape."""
         out = self.new(shape, dtype)
-        self.emit(name, inputs, (out,))
+        self.emit(name, inputs, (out,), attrs)
         return out
+
+    def arange(self, length: int) -> int:
+        """`torch.arange(length)`."""
+        return self.index("aten.arange", shape=(length,), attrs=(("end", length),))
 
     def positions(self) -> int:
         """(1, seq) position ids as Transformers makes them: arange, plus the cached length."""
         seq = self.run.seq
-        steps = self.index("aten.arange", shape=(seq,))
+        steps = self.arange(seq)
         return self.unsqueeze(self.index("aten.add", steps, shape=(seq,)), 0)
 
     def _check_packing(self, positions: int) -> None:
@@ -103,14 +111,14 @@ class Builder(Products):
         batch, seq = self.run.batch, self.run.seq
         if self.shapes[positions][0] != batch:
             positions = self.expand(positions, batch, -1)
-        first = self._narrowed(positions, 1, 0, 1)
+        first = self.alias(positions) if seq == 1 else self._narrowed(positions, 1, 0, 1)
         before = self.index("aten.sub", first, shape=(batch, 1))
-        joined = self.index("aten.cat", before, positions, shape=(batch, seq + 1))
+        joined = self.cat((before, positions), 1)
         here = self._narrowed(joined, 1, 0, seq)
         there = self._narrowed(joined, 1, 1, seq + 1)
         steps = self.index("aten.sub", there, here, shape=(batch, seq))
         breaks = self.index("aten.ne", steps, shape=(batch, seq), dtype="bool")
-        packs = self.index("aten.cumsum", breaks, shape=(batch, seq))
+        packs = self.index("aten.cumsum", breaks, shape=(batch, seq), attrs=(("dim", 1),))
         last = self.select(packs, 1, seq - 1)
         single = self.index("aten.eq", last, shape=(batch,), dtype="bool")
         answer = self.index("aten.all", single, shape=(), dtype="bool")
@@ -129,23 +137,24 @@ class Builder(Products):
         run = self.run
         if positions >= 0 and not run.cached:
             self._check_packing(positions)
-        narrow = window is not None and run.length >= window
+        cached = run.context if window is None else min(run.context, window - 1)
+        narrow = window is not None and cached + run.seq >= window
         aligned = run.seq == 1 or run.context == 0
         if run.attention == "sdpa" and aligned and not narrow:
             return NONE, run.seq > 1
-        mask = self._mask_grid(narrow)
+        mask = self._mask_grid(cached + run.seq, windowed=window is not None)
         if run.attention == "eager":
             mask = self.additive_mask(mask)
         return mask, False
 
-    def _mask_grid(self, windowed: bool) -> int:
-        """(batch, 1, seq, length) bool: which keys each query may see."""
+    def _mask_grid(self, length: int, *, windowed: bool) -> int:
+        """(batch, 1, seq, length) bool: which of the last `length` keys each query may see."""
         run = self.run
-        seq, length = run.seq, run.length
-        batches = self.index("aten.arange", shape=(run.batch,))
-        heads = self.index("aten.arange", shape=(1,))
-        queries = self.index("aten.add", self.index("aten.arange", shape=(seq,)), shape=(seq,))
-        keys = self.index("aten.add", self.index("aten.arange", shape=(length,)), shape=(length,))
+        seq = run.seq
+        batches = self.arange(run.batch)
+        heads = self.arange(1)
+        queries = self.index("aten.add", self.arange(seq), shape=(seq,))
+        keys = self.index("aten.add", self.arange(length), shape=(length,))
         for dims, vector in (((1, 2, 3), batches), ((0, 2, 3), heads)):
             for dim in dims:
                 vector = self.unsqueeze(vector, dim)
@@ -183,14 +192,20 @@ class Builder(Products):
         """
         if not self.run.cached:
             return k, v
-        context = self.run.context
+        total = context = self.run.context
         if window is not None:
             context = min(context, window - 1)
+            if total:  # a sliding cache counts its tokens on the device
+                self.new((), "int64", kind=Kind.INPUT, name=f"{name}.cache.cumulative_length")
+            else:
+                self.index("aten._to_copy", shape=())
         grown = []
         for part, fresh in (("keys", k), ("values", v)):
             batch, heads, _, dim = self.shapes[fresh]
             held = (batch, heads, context, dim) if context else (0,)
-            past = self.new(held, kind=Kind.INPUT, name=f"{name}.cache.{part}")
+            # What a window has left of a longer cache is a view of it.
+            strides = contiguous((batch, heads, total, dim)) if context else None
+            past = self.new(held, None, strides, kind=Kind.INPUT, name=f"{name}.cache.{part}")
             grown.append(self.cat((past, fresh), 2))
         if window is not None:
             for full in grown:
@@ -200,9 +215,9 @@ class Builder(Products):
 
     def attend(
         self, q: int, k: int, v: int, mask: int, scale: float, p: float, *,
-        causal: bool, upcast: bool = False,
+        causal: bool, upcast: bool = False, copy: bool = True,
     ) -> int:  # fmt: skip
-        """Attention by the run's back end, as (batch, seq, heads, head_dim), contiguous.
+        """Attention by the run's back end, as (batch, seq, heads, head_dim).
 
         Args:
             q: (batch, heads, seq, head_dim).
@@ -211,12 +226,14 @@ class Builder(Products):
             scale: factor of the scores.
             p: dropout probability of the attention weights.
             upcast: the model's eager softmax runs in fp32.
+            copy: the model's eager attention ends with a contiguous copy.
         """
         if self.run.attention == "eager":
             heads = self.shapes[q][1]
             k, v = self.repeat_heads(k, heads), self.repeat_heads(v, heads)
             out = self.eager_attention(q, k, v, mask, scale, p, upcast=upcast)
-            return self.contiguous(self.transpose(out, 1, 2))
+            out = self.transpose(out, 1, 2)
+            return self.contiguous(out) if copy else out
         batch, heads, seq, dim = self.shapes[q]
         if heads != self.shapes[k][1] and (mask >= 0 or dim > 256):
             # Grouped heads with a mask have no fused kernel: one query packs its group of heads

@@ -80,6 +80,22 @@ class Fields:
             raise self.fail(name, "true or false")
         return value
 
+    def refuse(self, *names: str) -> None:
+        """Refuse options that no blueprint writes.
+
+        Raises:
+            InputError: one of them is true.
+        """
+        for name in names:
+            if self.flag(name, False):
+                raise self.fail(name, "false: blueprints do not have it, capture does")
+
+    def labels(self) -> int:
+        """Number of classes: `num_labels`, else the size of `id2label`, else 2."""
+        named = self._config.get("id2label")
+        usual = len(named) if isinstance(named, Mapping) and named else 2
+        return self.size("num_labels", default=usual)
+
     def choice(self, *names: str, default: str, allowed: tuple[str, ...]) -> str:
         """One of a few words."""
         name, value = self._find(names)

@@ -26,6 +26,9 @@ def build(b: Builder, config: Fields) -> int:
     attention_p = config.probability("attn_pdrop", default=0.1)
     residual_p = config.probability("resid_pdrop", default=0.1)
     tied = config.flag("tie_word_embeddings", True)
+    config.refuse(
+        "add_cross_attention", "reorder_and_upcast_attn", "scale_attn_by_inverse_layer_idx"
+    )
     run.check_positions(limit, "n_positions")
 
     b.module = "transformer"
@@ -38,7 +41,7 @@ def build(b: Builder, config: Fields) -> int:
     b.module = "transformer.drop"
     x = b.dropout(x, embedding_p)
 
-    scale = head_dim**-0.5
+    scale = head_dim**-0.5 if config.flag("scale_attn_weights", True) else 1.0
     split = (run.batch, run.seq, heads, head_dim)
     for layer in range(layers):
         name = f"transformer.h.{layer}"
@@ -50,7 +53,7 @@ def build(b: Builder, config: Fields) -> int:
         v = b.transpose(b.view(v, *split), 1, 2)
         q = b.transpose(b.view(q, *split), 1, 2)
         k, v = b.cache(b.module, k, v)
-        h = b.attend(q, k, v, mask, scale, attention_p, causal=causal)
+        h = b.attend(q, k, v, mask, scale, attention_p, causal=causal, copy=False)
         h = b.reshape(h, run.batch, run.seq, width)
         h = b.conv1d(h, f"{name}.attn.c_proj", width)
         b.module = f"{name}.attn.resid_dropout"

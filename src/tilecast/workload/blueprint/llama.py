@@ -17,7 +17,7 @@ class Variant:
         head_norm: queries and keys are normalised head by head.
         window: the config's `sliding_window` applies to every layer.
         layered_window: it applies from `max_window_layers` on, if `use_sliding_window`.
-        tied: default of `tie_word_embeddings`.
+        default_head_dim: size of a head where the config does not say (None: hidden / heads).
     """
 
     qkv_bias: bool = False
@@ -27,6 +27,7 @@ class Variant:
     default_head_dim: int | None = None
 
 
+ACTIVATIONS = ("silu", "swish", "gelu", "gelu_pytorch_tanh", "relu")
 VARIANTS = {
     "llama": Variant(),
     "mistral": Variant(window=True),
@@ -52,9 +53,10 @@ def rotary(b: Builder, positions: int, dim: int, name: str) -> tuple[int, int]:
     """Cosines and sines of (1, seq, dim) for the positions."""
     b.module = name
     seq = b.run.seq
-    frequencies = b.buffer(f"{name}.inv_freq", (dim // 2,), b.dtype)
+    frequencies = b.buffer(f"{name}.inv_freq", (dim // 2,), "float32")
+    b.buffer(f"{name}.original_inv_freq", (dim // 2,), "float32")
     places = b.cast(b.unsqueeze(positions, 2), "float32")
-    angles = b.map("aten.mul", places, b.cast(frequencies, "float32"))
+    angles = b.map("aten.mul", places, frequencies)
     doubled = b.new((1, seq, dim), "float32")
     b.emit("aten.cat", (angles, angles), (doubled,), (("dim", 2),))
     waves = [b.map("aten.mul", b.map(f"aten.{wave}", doubled)) for wave in ("cos", "sin")]
@@ -90,7 +92,7 @@ def build(b: Builder, config: Fields) -> int:
     vocabulary = config.size("vocab_size")
     limit = config.size("max_position_embeddings", default=LIMITS[config.text("model_type")])
     attention_drop = config.probability("attention_dropout", default=0.0)
-    activation = config.choice("hidden_act", default="silu", allowed=("silu", "gelu", "relu"))
+    activation = config.choice("hidden_act", default="silu", allowed=ACTIVATIONS)
     biased = config.flag("attention_bias", False)
     mlp_biased = config.flag("mlp_bias", False) if variant is VARIANTS["llama"] else False
     tied = config.flag("tie_word_embeddings", False)

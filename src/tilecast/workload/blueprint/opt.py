@@ -32,6 +32,8 @@ def build(b: Builder, config: Fields) -> int:
     biased = config.flag("enable_bias", True)
     last_norm = first and not config.flag("_remove_final_layer_norm", False)
     tied = config.flag("tie_word_embeddings", True)
+    if not config.flag("layer_norm_elementwise_affine", True):
+        raise config.fail("layer_norm_elementwise_affine", "true")
     run.check_positions(limit, "max_position_embeddings")
     root = "decoder" if run.head == "base" else "model.decoder"
 

@@ -143,10 +143,11 @@ class Pointwise(Views):
         layout = elementwise(((shape, self.strides[x]),), shape)
         out = self.new(shape, self.dtypes[x], layout)
         mask = self.new(shape, "bool", layout)
+        scale: Attrs = (("scale", 1 / (1 - p)),)
         self.emit("aten.native_dropout", (x,), (out, mask), (("p", p), ("train", True)))
 
         def backward(g: int) -> tuple[int, ...]:
-            return (self.map("aten.native_dropout_backward", g, mask),)
+            return (self.map("aten.native_dropout_backward", g, mask, attrs=scale),)
 
         self.record(backward, (x,), (out,), (mask,))
         return out
@@ -159,9 +160,10 @@ class Pointwise(Views):
         weight = self.parameter(f"{name}.weight", shape[-1])
         bias = self.parameter(f"{name}.bias", shape[-1])
         out = self.new(shape, self.dtypes[x])
-        # Statistics are kept in fp32 whatever the activations are.
-        mean = self.new((*shape[:-1], 1), "float32")
-        rstd = self.new((*shape[:-1], 1), "float32")
+        # Statistics of half-precision activations are kept in fp32.
+        wide = "float64" if self.dtypes[x] == "float64" else "float32"
+        mean = self.new((*shape[:-1], 1), wide)
+        rstd = self.new((*shape[:-1], 1), wide)
         self.emit(
             "aten.native_layer_norm",
             (x, weight, bias),
@@ -187,9 +189,7 @@ class Pointwise(Views):
         self.module = outer
         return out
 
-    def embedding(
-        self, ids: int, name: str, rows: int, width: int, padding: int = NONE
-    ) -> int:
+    def embedding(self, ids: int, name: str, rows: int, width: int, padding: int = NONE) -> int:
         """`nn.Embedding` of `rows` vectors of `width`; `padding` is its `padding_idx`."""
         outer = self.module
         self.module = name

@@ -5,8 +5,11 @@ from __future__ import annotations
 from math import prod
 
 from tilecast.workload.blueprint.pointwise import Pointwise
-from tilecast.workload.blueprint.strides import Sizes, contiguous
+from tilecast.workload.blueprint.strides import Sizes, contiguous, elementwise, is_contiguous
 from tilecast.workload.blueprint.tape import NONE, Attrs
+
+#: Widest head of PyTorch's FlashAttention kernels.
+FLASH_MAX_HEAD_DIM = 256
 
 
 class Products(Pointwise):
@@ -59,14 +62,16 @@ class Products(Pointwise):
         self.record(backward, (bias, a, b), (out,), saves)
         return out
 
-    def linear(self, x: int, name: str, out: int, *, bias: bool = True, tied: str = "") -> int:
+    def linear(
+        self, x: int, name: str, out: int, *, bias: bool | str = True, tied: str = ""
+    ) -> int:
         """`nn.Linear` from the last dimension of `x` to `out` features.
 
         Args:
             x: (..., in).
             name: module path.
             out: output features.
-            bias: whether it has one.
+            bias: whether it has one, or the parameter name of the one it shares.
             tied: parameter name whose (out, in) tensor is the weight.
         """
         outer = self.module
@@ -75,8 +80,9 @@ class Products(Pointwise):
         weight = self.parameter(tied or f"{name}.weight", out, shape[-1])
         flat = len(shape) == 2
         rows = prod(shape[:-1])
-        if bias:
-            offset = self.parameter(f"{name}.bias", out)
+        biased = f"{name}.bias" if bias is True else bias or ""
+        if biased and (flat or is_contiguous(shape, self.strides[x])):
+            offset = self.parameter(biased, out)
             matrix = x if flat else self.reshape(x, rows, shape[-1])
             result = self.addmm(offset, matrix, self.t(weight))
             if not flat:
@@ -87,6 +93,8 @@ class Products(Pointwise):
             result = self.mm(matrix, turned)
             if not flat:
                 result = self.unsafe_view(result, (*shape[:-1], out))
+            if biased:
+                result = self.add(result, self.parameter(biased, out))
         self.module = outer
         return result
 
@@ -170,7 +178,8 @@ class Products(Pointwise):
         """`F.scaled_dot_product_attention` on CUDA: the kernel that PyTorch would choose.
 
         fp16 and bf16 without a mask run FlashAttention; fp32, or any mask, the memory-efficient
-        kernel; fp32 with fewer key than query heads and no mask has neither and is written out.
+        kernel where its alignment (16 bytes a head) allows; the rest is written out (fp64, or fp32
+        with fewer key than query heads).
 
         Args:
             q: (batch, heads, q_len, head_dim).
@@ -181,15 +190,39 @@ class Products(Pointwise):
             causal: mask out later positions.
 
         Returns:
-            (batch, heads, q_len, head_dim), in the memory order (batch, q_len, heads, head_dim).
+            (batch, heads, q_len, head_dim), not contiguous as a rule.
         """
         p = p if self.training and self.drops else 0.0
-        half = self.dtypes[q] in ("float16", "bfloat16")
-        if half and mask < 0:
+        dtype, dim = self.dtypes[q], self.shapes[q][-1]
+        half = dtype in ("float16", "bfloat16")
+        if half and mask < 0 and dim <= FLASH_MAX_HEAD_DIM:
+            return self._padded_flash(q, k, v, scale, p, causal)
+        aligned = dim % (8 if half else 4) == 0 and dtype != "float64"
+        if aligned and self.shapes[q][1] == self.shapes[k][1]:
+            return self._efficient(q, k, v, mask, scale, p, causal)
+        return self._written_out(q, k, v, mask, scale, p, causal)
+
+    def _padded_flash(self, q: int, k: int, v: int, scale: float, p: float, causal: bool) -> int:
+        """FlashAttention, whose heads are padded to a multiple of 8."""
+        dim = self.shapes[q][-1]
+        excess = -dim % 8
+        if not excess:
             return self._flash(q, k, v, scale, p, causal)
-        if self.shapes[q][1] != self.shapes[k][1]:
-            return self._written_out(q, k, v, scale, p, causal)
-        return self._efficient(q, k, v, mask, scale, p, causal)
+        q, k, v = (self._pad_last(x, excess) for x in (q, k, v))
+        return self.slice(self._flash(q, k, v, scale, p, causal), 3, 0, dim)
+
+    def _pad_last(self, x: int, excess: int) -> int:
+        """`F.pad` of the last dimension by zeros; its backward cuts them off again."""
+
+        def padded(tensor: int, by: int) -> int:
+            shape = self.shapes[tensor]
+            out = self.new((*shape[:-1], shape[-1] + by), self.dtypes[tensor])
+            self.emit("aten.constant_pad_nd", (tensor,), (out,))
+            return out
+
+        out = padded(x, excess)
+        self.record(lambda g: (padded(g, -excess),), (x,), (out,))
+        return out
 
     def _attention_layout(self, shape: Sizes) -> Sizes:
         """Strides of (batch, heads, length, dim) stored as (batch, length, heads, dim)."""
@@ -198,11 +231,9 @@ class Products(Pointwise):
         return outer, inner, middle, one
 
     def _flash(self, q: int, k: int, v: int, scale: float, p: float, causal: bool) -> int:
-        batch, heads, length, dim = self.shapes[q]
+        batch, heads, length, _ = self.shapes[q]
         attrs: Attrs = (("dropout_p", p), ("is_causal", causal), ("scale", scale))
-        out = self.new(
-            self.shapes[q], self.dtypes[q], self._attention_layout((batch, heads, length, dim))
-        )
+        (out,) = self._dense_like(q)
         log_sum = self.new((batch, heads, length), "float32")
         seed = self.new((2,), "uint64")
         unused = self.new((), "uint64")
@@ -215,7 +246,7 @@ class Products(Pointwise):
         )
 
         def backward(g: int) -> tuple[int, ...]:
-            outputs = self._like_attention(q, k, v)
+            outputs = self._dense_like(q, k, v)
             self.emit(
                 "aten._scaled_dot_product_flash_attention_backward",
                 (g, q, k, v, out, log_sum, seed, unused),
@@ -232,8 +263,11 @@ class Products(Pointwise):
     ) -> int:
         batch, heads, length, _ = self.shapes[q]
         attrs: Attrs = (("dropout_p", p), ("is_causal", causal), ("scale", scale))
+        if mask >= 0:
+            mask = self._aligned_mask(q, k, mask)
         needs_gradient = self.training and (self.tracked[q] or self.tracked[k])
         result: Sizes = (*self.shapes[q][:-1], self.shapes[v][-1])
+        attrs_forward: Attrs = (("compute_log_sumexp", needs_gradient), *attrs)
         out = self.new(result, self.dtypes[q], self._attention_layout(result))
         # The kernel pads the log-sum-exp to a multiple of 32 queries; without a backward, none.
         padded = -(-length // 32) * 32 if needs_gradient else 0
@@ -245,7 +279,7 @@ class Products(Pointwise):
             "aten._scaled_dot_product_efficient_attention",
             (q, k, v, *masks),
             (out, log_sum, seed, offset),
-            attrs,
+            attrs_forward,
         )
 
         def backward(g: int) -> tuple[int, ...]:
@@ -262,25 +296,49 @@ class Products(Pointwise):
         self.record(backward, (q, k, v), (out,), saved)
         return out
 
+    def _aligned_mask(self, q: int, k: int, mask: int) -> int:
+        """The mask as the kernel takes it: rows padded to multiples of 8, one for each head."""
+        shape = self.shapes[mask]
+        length = shape[-1]
+        if length != 1 and length % 8:
+            padded = self.new((*shape[:-1], -(-length // 8) * 8), self.dtypes[mask])
+            self.emit("aten.constant_pad_nd", (mask,), (padded,))
+            mask = self.slice(padded, len(shape) - 1, 0, length)
+        return self.expand(mask, *self.shapes[q][:3], self.shapes[k][2])
+
+    def _dense_like(self, *tensors: int) -> tuple[int, ...]:
+        """Fresh tensors in the memory order of others (`empty_like`)."""
+        return tuple(
+            self.new(
+                self.shapes[t],
+                self.dtypes[t],
+                elementwise(((self.shapes[t], self.strides[t]),), self.shapes[t]),
+            )
+            for t in tensors
+        )
+
     def _like_attention(self, *tensors: int) -> tuple[int, ...]:
         return tuple(
             self.new(self.shapes[t], self.dtypes[t], self._attention_layout(self.shapes[t]))
             for t in tensors
         )
 
-    def _written_out(self, q: int, k: int, v: int, scale: float, p: float, causal: bool) -> int:
+    def _written_out(
+        self, q: int, k: int, v: int, mask: int, scale: float, p: float, causal: bool
+    ) -> int:
         """SDPA's math back end: half of the scale on each side, keys and values repeated."""
         heads, length = self.shapes[q][1], self.shapes[q][2]
         root = scale**0.5
         queries = self.mul_scalar(q, root)
-        mask = NONE
         if causal:
             ones = self.new((length, self.shapes[k][2]), "bool")
             self.emit("aten.ones", (), (ones,))
             lower = self.new(self.shapes[ones], "bool")
             self.emit("aten.tril", (ones,), (lower,))
             mask = self.additive_mask(lower, fill="aten.scalar_tensor")
-        keys, values = self._interleaved(k, heads), self._interleaved(v, heads)
+        keys, values = k, v
+        if self.shapes[k][1] != heads:
+            keys, values = self._interleaved(k, heads), self._interleaved(v, heads)
         keys = self.mul_scalar(self.transpose(keys, 2, 3), root)
         scores = self.matmul(queries, keys)
         if mask >= 0:

@@ -168,6 +168,7 @@ class Tape:
                 for tensor, gradient in zip(inputs, backward(*arriving), strict=True)
                 if gradient >= 0 and tracked[tensor]
             ]
+            complete = []
             for tensor, gradient in results:
                 earlier = pending.get(tensor)
                 if earlier is not None:
@@ -176,7 +177,9 @@ class Tape:
                 if tensor in parameters:
                     waiting[tensor] -= 1
                     if not waiting[tensor]:
-                        self._finish(tensor, pending.pop(tensor))
+                        complete.append(tensor)
+            for tensor in complete:
+                self._finish(tensor, pending.pop(tensor))
         self.module = ""
 
     def _uses(self, loss: int) -> dict[int, int]:
@@ -201,6 +204,7 @@ class Tape:
 
     def _finish(self, parameter: int, gradient: int) -> None:
         """Hand a complete gradient to its parameter."""
+        self.module = self.tensors[parameter].name.rpartition(".")[0]
         if self.accumulate:
             shape, dtype = self.shapes[parameter], self.dtypes[parameter]
             name = self.tensors[parameter].name

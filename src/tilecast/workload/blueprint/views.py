@@ -130,9 +130,7 @@ class Views(Tape):
 
     def _squeezed(self, x: int, dim: int) -> int:
         shape, strides = self.shapes[x], self.strides[x]
-        out = self.view_of(
-            x, shape[:dim] + shape[dim + 1 :], strides[:dim] + strides[dim + 1 :]
-        )
+        out = self.view_of(x, shape[:dim] + shape[dim + 1 :], strides[:dim] + strides[dim + 1 :])
         self.emit("aten.squeeze", (x,), (out,), (("dim", dim),))
         return out
 
@@ -181,9 +179,7 @@ class Views(Tape):
         """`aten.split` into equal parts."""
         old = self.shapes[x]
         part = (*old[:dim], size, *old[dim + 1 :])
-        parts = tuple(
-            self.view_of(x, part, self.strides[x]) for _ in range(old[dim] // size)
-        )
+        parts = tuple(self.view_of(x, part, self.strides[x]) for _ in range(old[dim] // size))
         self.emit("aten.split", (x,), parts, (("dim", dim), ("split_size", size)))
 
         def backward(*gradients: int) -> tuple[int, ...]:
