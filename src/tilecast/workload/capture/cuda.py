@@ -259,16 +259,16 @@ def _define_stand_ins() -> None:
     ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
         return torch.empty_like(input), input.new_empty(tuple(normalized_shape))
 
-    def save(context: Any, inputs: Any, output: Any) -> None:
+    def save(ctx: Any, inputs: Any, output: Any) -> None:
         input, normalized_shape, weight, _ = inputs
-        context.save_for_backward(input, weight, output[1])
-        context.normalized_shape = normalized_shape
+        ctx.save_for_backward(input, weight, output[1])
+        ctx.normalized_shape = normalized_shape
 
-    def differentiate(context: Any, grad: torch.Tensor, _: Any) -> tuple[Any, ...]:
-        input, weight, rstd = context.saved_tensors
-        wanted = [context.needs_input_grad[0], weight is not None and context.needs_input_grad[2]]
+    def differentiate(ctx: Any, grad: torch.Tensor, _: Any) -> tuple[Any, ...]:
+        input, weight, rstd = ctx.saved_tensors
+        wanted = [ctx.needs_input_grad[0], weight is not None and ctx.needs_input_grad[2]]
         grads = torch.ops.tilecast._fused_rms_norm_backward(
-            grad, input, context.normalized_shape, rstd, weight, wanted
+            grad, input, ctx.normalized_shape, rstd, weight, wanted
         )
         return grads[0] if wanted[0] else None, None, grads[1] if wanted[1] else None, None
 

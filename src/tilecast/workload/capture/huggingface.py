@@ -165,8 +165,9 @@ def check_length(config: Any, length: int) -> None:
     for name in _MAX_POSITIONS:
         most = getattr(text, name, None)
         if isinstance(most, int) and 0 < most < length:
+            own = getattr(text, "attribute_map", {}).get(name, name)
             raise InputError(
-                f"--seq: {length} tokens, but {name} of this {config.model_type} is {most}"
+                f"--seq: {length} tokens, but {own} of this {config.model_type} is {most}"
             )
 
 

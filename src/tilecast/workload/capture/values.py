@@ -30,6 +30,8 @@ _KEEP_FILL = frozenset({
 })  # fmt: skip
 #: Operators that turn boolean masks among their indices into positions.
 _INDEXED = frozenset({"aten::index", "aten::index_put", "aten::index_put_"})
+#: Operators that choose along a dimension: their indices stay below its size.
+_CHOICES = frozenset({"aten::topk", "aten::argmax"})
 _REDUCE_FILL = frozenset({"aten::sum", "aten::any"})
 
 
@@ -60,6 +62,7 @@ class Values:
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], torch.Tensor] = {}
         self._fill: dict[tuple[Any, ...], float] = {}
+        self._choices: dict[tuple[Any, ...], float] = {}
         self._keep: list[Any] = []  # storages, so that no address is used twice
         self._format: Any = None
         self.balanced = False  # whether balanced routing was assumed
@@ -145,7 +148,8 @@ class Values:
             return
         name = func._schema.name
         operands = [t for t in _flat(args) + _flat(kwargs.values()) if t.is_meta]
-        if results[0].dtype.is_floating_point and operands and not self._holds(operands):
+        floating = results[0].dtype.is_floating_point and name not in _CHOICES
+        if floating and operands and not self._holds(operands):
             return
         values = [self._known.get(_key(t)) for t in operands]
         small = all(t.numel() <= _LIMIT for t in results)
@@ -154,19 +158,33 @@ class Values:
             return
         if func._schema.is_mutable:
             self._forget(results)
-        if name in ("aten::scatter_", "aten::scatter"):
-            fill: float | None = operands[-1].numel() / max(1, operands[0].numel())
-        else:
-            fills = [f for t in operands if (f := self._fill.get(_key(t))) is not None]
-            fill = min(fills) if fills else None
-            if fill is not None and name in _REDUCE_FILL:
-                fill = min(1.0, fill * operands[0].numel() / max(1, results[0].numel()))
-            elif name not in _KEEP_FILL:
-                fill = None
-        if fill is not None:
-            for tensor in results:
-                self._keep.append(tensor.untyped_storage())
-                self._fill[_key(tensor)] = fill
+        for tensor in results:
+            self._keep.append(tensor.untyped_storage())
+            if name in _CHOICES and not tensor.dtype.is_floating_point:
+                dim = args[2] if name == "aten::topk" and len(args) > 2 else -1
+                self._choices[_key(tensor)] = operands[0].shape[dim]
+            elif name in _KEEP_FILL:
+                self._pass_on(self._choices, operands, tensor)
+                self._pass_on(self._fill, operands, tensor)
+            elif name in _REDUCE_FILL:
+                self._pass_on(
+                    self._fill, operands, tensor, operands[0].numel() / max(1, tensor.numel())
+                )
+            elif name == "aten::scatter_" and len(operands) == 2 and operands[0].numel():
+                one_hot, index = operands
+                # A class that no choice can take (a sentinel) is left out of the average.
+                classes = self._choices.get(_key(index), one_hot.shape[-1])
+                rows = one_hot.numel() / one_hot.shape[-1]
+                self._fill[_key(tensor)] = min(1.0, index.numel() / max(1.0, rows * classes))
+
+    @staticmethod
+    def _pass_on(
+        known: dict[tuple[Any, ...], float], operands: list[torch.Tensor], result: torch.Tensor,
+        factor: float = 1,
+    ) -> None:  # fmt: skip
+        found = [known[_key(t)] for t in operands if _key(t) in known]
+        if found:
+            known[_key(result)] = min(found) if factor == 1 else min(1.0, min(found) * factor)
 
     def _holds(self, tensors: list[torch.Tensor]) -> bool:
         return any(_key(t) in self._known for t in tensors)
