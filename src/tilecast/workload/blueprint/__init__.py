@@ -18,7 +18,10 @@ from tilecast.workload.blueprint.builder import Builder, Run
 from tilecast.workload.blueprint.fields import LARGEST, Fields
 from tilecast.workload.graph import Graph
 
-__all__ = ["blueprint", "supports"]
+__all__ = ["STACK", "blueprint", "supports"]
+
+#: Versions whose operators the blueprints write (modelling code changes between releases).
+STACK: Final[dict[str, str]] = {"torch": "2.13", "transformers": "5.24"}
 
 MODES: Final = ("inference", "training", "prefill", "decode")
 ATTENTIONS: Final = ("auto", "eager", "sdpa", "flash")
@@ -148,7 +151,8 @@ def blueprint(
             optimizers.step(builder, optimizer)
     graph = builder.finish()
     graph.meta = {
-        "source": "blueprint", "model_type": kind, "mode": mode, "batch": batch, "seq": seq,
+        "source": "blueprint",
+        "stack": dict(STACK), "model_type": kind, "mode": mode, "batch": batch, "seq": seq,
         "context": context, "dtype": dtype, "attention": run.attention, "loss": run.loss,
         "optimizer": optimizer, "dropout": dropout and training, "head": head,
         "accumulate_gradients": accumulate_gradients,

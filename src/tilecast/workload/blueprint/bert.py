@@ -96,6 +96,7 @@ def build(b: Builder, config: Fields) -> int:
         b.module = "dropout"
         return b.linear(b.dropout(x, drop), "classifier", labels)
     if head == "causal-lm":
+        b.module = ""
         x = b.kept_positions(x)
     h = b.linear(x, "cls.predictions.transform.dense", width)
     b.module = "cls.predictions.transform.transform_act_fn"

@@ -122,7 +122,9 @@ class Pointwise(Views):
         """`aten._softmax` (or `_log_softmax`, `_safe_softmax`) along `dim`, written as `dtype`."""
         written = dtype or self.dtypes[x]
         dim %= len(self.shapes[x])
-        attrs: Attrs = (("dim", dim), ("half_to_float", written != self.dtypes[x]))
+        attrs: Attrs = (("dim", dim),)
+        if name != "aten._safe_softmax":
+            attrs += (("half_to_float", written != self.dtypes[x]),)
         out = self.new(self.shapes[x], written)
         self.emit(name, (x,), (out,), attrs)
         reverse = f"{name.replace('_safe', '')}_backward_data"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -56,7 +57,7 @@ def load(name: str) -> dict[str, Any]:
         UnknownNameError: no preset has that name.
     """
     preset = _presets()[resolve(name)]
-    return {**preset.config, "_name_or_path": preset.name}
+    return {**deepcopy(preset.config), "_name_or_path": preset.name}
 
 
 def source(name: str) -> str:

@@ -1,0 +1,62 @@
+"""FLOPs of a graph's matrix products and attention, from shapes alone, and small configs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilecast.workload.graph import Graph, Op
+
+_COMMON = {
+    "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 100, "hidden_size": 32,
+    "max_position_embeddings": 64, "intermediate_size": 64,
+}  # fmt: skip
+SMALL: dict[str, dict[str, Any]] = {
+    "gpt2": {
+        "model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 2, "vocab_size": 100,
+        "n_positions": 64,
+    },
+    "bert": {"model_type": "bert", **_COMMON},
+    "bert-decoder": {"model_type": "bert", "is_decoder": True, **_COMMON},
+    "opt": {"model_type": "opt", "ffn_dim": 64, "word_embed_proj_dim": 32, **_COMMON},
+    "opt-postnorm": {
+        "model_type": "opt", "ffn_dim": 64, "word_embed_proj_dim": 16,
+        "do_layer_norm_before": False, **_COMMON,
+    },
+    "llama": {"model_type": "llama", "num_key_value_heads": 2, **_COMMON},
+    "llama-mha": {"model_type": "llama", "tie_word_embeddings": True, **_COMMON},
+    "mistral": {
+        "model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 6, **_COMMON,
+    },
+    "qwen2": {"model_type": "qwen2", "num_key_value_heads": 2, **_COMMON},
+    "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 16, **_COMMON},
+}  # fmt: skip
+
+
+def layers_of(config: dict[str, Any], layers: int) -> dict[str, Any]:
+    """A config with another number of layers."""
+    return {**config, "n_layer" if "n_layer" in config else "num_hidden_layers": layers}
+
+
+def op_flops(graph: Graph, op: Op) -> int:
+    """2 M N K of a product; 4 B H Q K D (forward) or 10 (backward) of fused attention."""
+    shapes = [graph.tensors[i].shape for i in op.inputs]
+    name = op.name.removeprefix("aten.")
+    if name in ("mm", "addmm", "bmm"):
+        left, right = shapes[-2:]
+        batch = left[0] if name == "bmm" else 1
+        return 2 * batch * left[-2] * left[-1] * right[-1]
+    if name.startswith("_scaled_dot_product"):
+        factor, (q, k) = (10, shapes[1:3]) if name.endswith("_backward") else (4, shapes[:2])
+        return factor * q[0] * q[1] * q[2] * k[2] * q[3]
+    return 0
+
+
+def gemm_flops(graph: Graph) -> int:
+    """FLOPs of all matrix products outside fused attention."""
+    products = ("aten.mm", "aten.addmm", "aten.bmm")
+    return sum(op_flops(graph, op) for op in graph.ops if op.name in products)
+
+
+def total_flops(graph: Graph) -> int:
+    """FLOPs of all matrix products and of fused attention (causality not counted)."""
+    return sum(op_flops(graph, op) for op in graph.ops)

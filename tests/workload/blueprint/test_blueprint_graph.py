@@ -1,0 +1,155 @@
+"""What holds of every blueprint: its graph is well formed, and it is written fast."""
+
+from __future__ import annotations
+
+import json
+import time
+from math import prod
+from typing import Any
+
+import pytest
+from blueprint_counting import SMALL
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilecast.workload import presets
+from tilecast.workload.blueprint import blueprint
+from tilecast.workload.graph import Graph, Kind, Phase
+
+RUNS: list[dict[str, Any]] = [
+    {"mode": "inference"},
+    {"mode": "inference", "attention": "eager", "dtype": "fp16"},
+    {"mode": "training", "optimizer": "adamw", "dtype": "bf16"},
+    {"mode": "training", "optimizer": "sgd", "accumulate_gradients": True},
+    {"mode": "training", "loss": "none", "dropout": False, "attention": "eager"},
+]
+CACHED = [name for name in SMALL if name != "bert"]
+
+
+def _check(graph: Graph) -> None:
+    written: set[int] = set()
+    there = {Kind.PARAMETER, Kind.BUFFER, Kind.INPUT, Kind.OPTIMIZER_STATE, Kind.GRADIENT}
+    for op in graph.ops:
+        for index in op.inputs:
+            assert index in written or graph.tensors[index].kind in there, op
+        assert not written.intersection(op.outputs), op
+        written.update(op.outputs)
+        shapes = [graph.tensors[i].shape for i in op.inputs]
+        result = graph.tensors[op.outputs[0]].shape if op.outputs else ()
+        if op.name in ("aten.mm", "aten.addmm", "aten.bmm"):
+            left, right = shapes[-2:]
+            assert left[-1] == right[-2]
+            assert result == (*left[:-1], right[-1])
+        if op.name in ("aten.view", "aten._unsafe_view", "aten.clone"):
+            assert prod(result) == prod(shapes[0])
+        assert list(op.attrs) == sorted(op.attrs), op
+    for index, tensor in enumerate(graph.tensors):
+        assert 0 <= tensor.storage <= index
+        assert graph.tensors[tensor.storage].kind is tensor.kind
+        assert tensor.strides is None or len(tensor.strides) == len(tensor.shape)
+    assert all(0 <= index < len(graph.tensors) for index in graph.saved)
+    json.dumps(graph.meta)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_every_run_is_a_well_formed_graph(name: str, run: dict[str, Any]) -> None:
+    graph = blueprint(SMALL[name], batch=2, seq=8, **run)
+    _check(graph)
+    training = run["mode"] == "training"
+    assert bool(graph.saved) == training
+    if not training:
+        assert {op.phase for op in graph.ops} == {Phase.FORWARD}
+        return
+    order = [Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER]
+    ranks = [order.index(op.phase) for op in graph.ops]
+    assert ranks == sorted(ranks)
+    gradients = sum(t.elements for t in graph.of_kind(Kind.GRADIENT))
+    assert gradients == graph.parameters
+    if run.get("optimizer") == "adamw":
+        states = sum(t.elements for t in graph.of_kind(Kind.OPTIMIZER_STATE))
+        assert states == 2 * graph.parameters
+
+
+@pytest.mark.parametrize("name", CACHED)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_cache_is_read_and_grows(name: str, attention: str) -> None:
+    options: dict[str, Any] = {"batch": 2, "attention": attention, "head": "causal-lm"}
+    _check(blueprint(SMALL[name], mode="prefill", seq=8, **options))
+    _check(blueprint(SMALL[name], mode="prefill", seq=4, context=12, **options))
+    graph = blueprint(SMALL[name], mode="decode", context=4, **options)
+    _check(graph)
+    keys = [t for t in graph.of_kind(Kind.INPUT) if t.name.endswith(".keys")]
+    assert len(keys) == 2  # one for each layer
+    grown = [op for op in graph.ops if op.name == "aten.cat"
+             and graph.tensors[op.inputs[0]].kind is Kind.INPUT]  # fmt: skip
+    assert [graph.tensors[op.outputs[0]].shape[2] for op in grown] == [5] * 4
+
+
+@given(
+    name=st.sampled_from(CACHED),
+    batch=st.integers(1, 5),
+    seq=st.integers(1, 20),
+    context=st.integers(0, 30),
+    dtype=st.sampled_from(["fp32", "fp16", "bf16", "fp64"]),
+)
+@settings(max_examples=50, deadline=None)
+def test_prefill_in_chunks_is_well_formed(
+    name: str, batch: int, seq: int, context: int, dtype: str
+) -> None:
+    _check(
+        blueprint(
+            SMALL[name], mode="prefill", batch=batch, seq=seq, context=context, dtype=dtype,
+            head="causal-lm",
+        )
+    )  # fmt: skip
+
+
+def test_attention_kernels_follow_the_dtype() -> None:
+    def kernels(config: dict[str, Any], **options: Any) -> set[str]:
+        graph = blueprint(config, seq=8, **options)
+        return {op.name for op in graph.ops if "scaled_dot" in op.name or "softmax" in op.name}
+
+    flash = {"aten._scaled_dot_product_flash_attention"}
+    efficient = {"aten._scaled_dot_product_efficient_attention"}
+    assert kernels(SMALL["gpt2"], dtype="bf16") == flash
+    assert kernels(SMALL["gpt2"]) == efficient
+    assert kernels(SMALL["mistral"], dtype="bf16") == efficient  # a window needs a mask
+    assert kernels(SMALL["llama"], dtype="fp16") == flash
+    assert kernels(SMALL["llama"]) == {"aten._safe_softmax"}  # grouped heads in fp32
+    assert kernels(SMALL["gpt2"], dtype="fp64") == {"aten._safe_softmax"}
+    assert kernels(SMALL["gpt2"], attention="eager") == {"aten._softmax"}
+
+
+def test_dropout_is_in_training_only() -> None:
+    def drops(**options: Any) -> int:
+        graph = blueprint(SMALL["gpt2"], seq=8, **options)
+        return sum(op.name == "aten.native_dropout" for op in graph.ops)
+
+    assert drops(mode="training") == 5  # embeddings, then two residual paths in two layers
+    assert drops(mode="training", attention="eager") == 7
+    assert drops(mode="training", dropout=False) == drops(mode="inference") == 0
+    plain = {**SMALL["gpt2"], "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+    graph = blueprint(plain, seq=8, mode="training")
+    assert not any(op.name == "aten.native_dropout" for op in graph.ops)
+
+
+def test_tied_weights_are_one_parameter() -> None:
+    tied, untied = (
+        blueprint({**SMALL["llama"], "tie_word_embeddings": tie}, seq=8, mode="training")
+        for tie in (True, False)
+    )
+    assert untied.parameters - tied.parameters == 100 * 32
+    for graph in (tied, untied):
+        assert sum(t.elements for t in graph.of_kind(Kind.GRADIENT)) == graph.parameters
+
+
+def test_a_training_step_of_gpt2_large_is_written_in_150_ms() -> None:
+    config = presets.load("gpt2-large")
+
+    def once() -> float:
+        start = time.perf_counter()
+        blueprint(config, mode="training", batch=4, seq=1024, optimizer="adamw")
+        return time.perf_counter() - start
+
+    assert min(once() for _ in range(5)) < 0.15
