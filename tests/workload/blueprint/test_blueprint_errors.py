@@ -48,6 +48,7 @@ def test_missing_sizes_are_refused(name: str, field: str) -> None:
     ("name", "field", "value"),
     [
         ("gpt2", "n_head", 5),
+        ("gpt2", "n_layer", 1_000_000),
         ("gpt2", "activation_function", "selu6"),
         ("gpt2", "resid_pdrop", 1.5),
         ("gpt2", "resid_pdrop", float("nan")),
@@ -61,6 +62,7 @@ def test_missing_sizes_are_refused(name: str, field: str) -> None:
         ("opt", "layer_norm_elementwise_affine", False),
         ("llama", "num_key_value_heads", 3),
         ("llama", "head_dim", 0),
+        ("llama", "head_dim", 7),
         ("mistral", "sliding_window", -1),
     ],
 )
@@ -102,6 +104,11 @@ def test_an_encoder_has_no_cache() -> None:
     assert "is_decoder" in _message(SMALL["bert"], mode="prefill")
 
 
+def test_flash_is_refused_where_it_would_not_run() -> None:
+    assert blueprint(SMALL["mistral"], seq=4, dtype="bf16", attention="flash").ops
+    assert "flash" in _message(SMALL["mistral"], seq=8, dtype="bf16", attention="flash")
+
+
 def test_unknown_models_suggest_known_ones() -> None:
     assert supports(SMALL["gpt2"])
     assert not supports({"model_type": "gpt22"})
@@ -121,7 +128,7 @@ def test_unknown_models_suggest_known_ones() -> None:
     ),
     st.sampled_from(sorted(SMALL)),
 )
-@settings(deadline=None)
+@settings(deadline=None, max_examples=150)
 def test_any_config_is_built_or_refused(changes: dict[str, Any], name: str) -> None:
     changes.pop("model_type", None)
     try:

@@ -141,6 +141,11 @@ def blueprint(
     builder.run = run
     builder.drops = dropout
     output = family.build(builder, fields)
+    if attention == "flash" and not any("flash_attention" in op.name for op in builder.graph.ops):
+        raise InputError(
+            "attention is 'flash'; expected a run that FlashAttention takes (no mask, heads of at "
+            "most 256): use 'sdpa'"
+        )
     if training:
         builder.module = ""
         if loss == "none":

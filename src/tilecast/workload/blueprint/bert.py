@@ -36,7 +36,7 @@ def build(b: Builder, config: Fields) -> int:
     run = b.run
     head = resolve_head(b, config)
     width = config.size("hidden_size")
-    layers = config.size("num_hidden_layers")
+    layers = config.layers("num_hidden_layers")
     heads, head_dim = config.heads(width, "num_attention_heads")
     inner = config.size("intermediate_size")
     vocabulary = config.size("vocab_size")

@@ -9,6 +9,8 @@ from tilecast.errors import InputError
 
 #: No published size (hidden, vocabulary, layers, positions) comes near this.
 LARGEST = 10_000_000
+#: Nor does any model have so many layers; a graph has some hundred operators for each.
+MOST_LAYERS = 10_000
 
 
 class Fields:
@@ -35,11 +37,13 @@ class Fields:
         had = "is missing" if value is None else f"is {value!r}"
         return InputError(f"{self.model}: {field} {had}; expected {expected}")
 
-    def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
+    def size(
+        self, *names: str, default: int | None = None, least: int = 1, most: int = LARGEST
+    ) -> int:
         """A positive whole number under the first of `names` that is set.
 
         Raises:
-            InputError: missing without a default, not whole, below `least` or absurdly large.
+            InputError: missing without a default, not whole, below `least` or over `most`.
         """
         name, value = self._find(names)
         if value is None:
@@ -50,9 +54,13 @@ class Fields:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.fail(name, f"a whole number of at least {least}")
-        if not least <= value <= LARGEST:
-            raise self.fail(name, f"a whole number from {least} to {LARGEST}")
+        if not least <= value <= most:
+            raise self.fail(name, f"a whole number from {least} to {most}")
         return value
+
+    def layers(self, *names: str) -> int:
+        """Number of layers."""
+        return self.size(*names, most=MOST_LAYERS)
 
     def number(
         self, *names: str, default: float, low: float = 0.0, high: float = float("inf")
@@ -105,26 +113,37 @@ class Fields:
             raise self.fail(name, " or ".join(allowed))
         return str(value)
 
-    def heads(self, hidden: int, *names: str, usual: int | None = None) -> tuple[int, int]:
-        """(number of heads, size of one): `head_dim` where given, else hidden / heads.
+    def heads(self, hidden: int, *names: str) -> tuple[int, int]:
+        """(number of heads, size of one) where the heads share out the hidden size.
+
+        Raises:
+            InputError: the hidden size is no multiple of the heads.
+        """
+        heads = self.size(*names)
+        if hidden % heads:
+            field = self._find(names)[0]
+            raise self.fail(field, f"a divisor of the hidden size {hidden}")
+        return heads, hidden // heads
+
+    def rotary_heads(self, hidden: int, usual: int | None) -> tuple[int, int]:
+        """(number of heads, size of one), the size by `head_dim` where given.
 
         Args:
             hidden: hidden size.
-            names: fields of the number of heads.
-            usual: size of a head in this family when the config gives none.
+            usual: size in this family when the config gives none (None: hidden / heads).
 
         Raises:
-            InputError: `hidden` is no multiple of the heads and no `head_dim` is given.
+            InputError: an odd size, which rotary embeddings cannot halve.
         """
-        heads = self.size(*names)
-        if usual is not None or self._config.get("head_dim") is not None:
-            return heads, self.size("head_dim", default=usual)
-        if hidden % heads:
+        if usual is None and self._config.get("head_dim") is None:
+            heads, size = self.heads(hidden, "num_attention_heads")
+        else:
+            heads, size = self.size("num_attention_heads"), self.size("head_dim", default=usual)
+        if size % 2:
             raise InputError(
-                f"{self.model}: {self._find(names)[0]} is {heads}; expected a divisor of the "
-                f"hidden size {hidden}"
+                f"{self.model}: head_dim is {size}; expected an even number (rotary embedding)"
             )
-        return heads, hidden // heads
+        return heads, size
 
     def optional_size(self, name: str) -> int | None:
         """A positive whole number, or None where the config has none."""

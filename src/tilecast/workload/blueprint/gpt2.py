@@ -16,7 +16,7 @@ def build(b: Builder, config: Fields) -> int:
     """
     run = b.run
     width = config.size("n_embd", "hidden_size")
-    layers = config.size("n_layer", "num_hidden_layers")
+    layers = config.layers("n_layer", "num_hidden_layers")
     heads, head_dim = config.heads(width, "n_head", "num_attention_heads")
     vocabulary = config.size("vocab_size")
     limit = config.size("n_positions", "max_position_embeddings", "n_ctx")

@@ -83,8 +83,8 @@ def build(b: Builder, config: Fields) -> int:
     run = b.run
     variant = VARIANTS[config.text("model_type")]
     width = config.size("hidden_size")
-    layers = config.size("num_hidden_layers")
-    heads, head_dim = config.heads(width, "num_attention_heads", usual=variant.default_head_dim)
+    layers = config.layers("num_hidden_layers")
+    heads, head_dim = config.rotary_heads(width, variant.default_head_dim)
     kv_heads = config.size("num_key_value_heads", default=heads)
     if heads % kv_heads:
         raise config.fail("num_key_value_heads", f"a divisor of the {heads} attention heads")

@@ -19,7 +19,7 @@ def build(b: Builder, config: Fields) -> int:
     """
     run = b.run
     width = config.size("hidden_size")
-    layers = config.size("num_hidden_layers")
+    layers = config.layers("num_hidden_layers")
     heads, head_dim = config.heads(width, "num_attention_heads")
     inner = config.size("ffn_dim")
     vocabulary = config.size("vocab_size")
