@@ -253,6 +253,20 @@ def test_config_from_a_file_a_folder_and_a_dict(tmp_path) -> None:
     assert json.loads(json.dumps(meta)) == meta
 
 
+def test_a_model_that_exists_is_its_configuration() -> None:
+    model = hf.LlamaForCausalLM(llama())
+    options = {"mode": "decode", "context": 9, "batch": 2}
+    for attention in ("auto", "eager"):
+        made = capture(model, attention=attention, **options)
+        assert made.ops == capture(llama(), attention=attention, **options).ops
+    assert model.config._attn_implementation == "sdpa"
+    assert not any(p.is_meta for p in model.parameters())
+    built = capture(lambda: hf.LlamaForCausalLM(llama()), seq=8)
+    assert built.ops == capture(llama(), seq=8).ops
+    with pytest.raises(InputError, match="has its head already"):
+        capture(model, seq=8, head="base")
+
+
 @pytest.mark.parametrize(
     ("head", "name"),
     [

@@ -78,6 +78,17 @@ def test_shapes_attributes_and_modules() -> None:
     assert products == ["second", "second", "first"]
 
 
+def test_the_graph_says_how_it_was_made() -> None:
+    meta = train_classifier(optimizer="sgd").meta
+    assert meta["source"] == "capture"
+    assert meta["torch"] == torch.__version__
+    assert meta["inputs"] == {"x": [8, 16]}
+    assert {key: meta[key] for key in ("mode", "batch", "dtype", "loss", "optimizer")} == {
+        "mode": "training", "batch": 8, "dtype": "fp32", "loss": "cross-entropy",
+        "optimizer": "sgd",
+    }  # fmt: skip
+
+
 def test_kinds_names_and_parameters() -> None:
     graph = train_classifier(optimizer="adamw")
     count = 16 * 32 + 32 + 32 * 4 + 4
@@ -180,6 +191,20 @@ def test_a_function_over_a_module_without_data() -> None:
     assert {t.name for t in graph.of_kind(Kind.PARAMETER)} == {"layer.weight", "layer.bias"}
     assert one(graph, "aten.addmm").module == "layer"
     assert layer.weight.grad is None
+
+
+def test_a_function_that_makes_the_model() -> None:
+    def build():
+        return Classifier(), {"x": torch.empty(8, 16)}
+
+    def build_reading_values():
+        width = int(torch.tensor([16.0]).item())  # fails without data
+        return nn.Linear(width, 2), torch.empty(4, width)
+
+    assert capture(build).ops == capture(Classifier(), torch.empty(8, 16)).ops
+    assert capture(build_reading_values).name == "Linear"
+    with pytest.raises(InputError, match="inputs: expected the example tensors"):
+        capture(lambda: Classifier())
 
 
 def test_gradients_that_exist_are_added_to() -> None:
@@ -339,7 +364,7 @@ def test_branches_on_data_are_refused(run, text) -> None:
     ("options", "text"),
     [
         ({"mode": "serve"}, "--mode serve: expected one of inference"),
-        ({"mode": "decode", "context": 3}, "needs a Hugging Face configuration"),
+        ({"mode": "decode", "context": 3}, "needs a Hugging Face model"),
         ({"dtype": "fp8"}, "--dtype fp8: expected one of fp64, fp32"),
         ({"batch": 0}, "--batch 0: expected an integer of at least 1"),
         ({"batch": True}, "--batch True"),

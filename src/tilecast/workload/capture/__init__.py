@@ -37,16 +37,17 @@ def capture(
     """Record what eager PyTorch on CUDA launches for one step of a model.
 
     Args:
-        model: an `nn.Module`, a function of tensors, a Hugging Face configuration, or the path of
-            a config.json or its folder. A module is copied without its data and left as it is.
+        model: an `nn.Module`, a function of tensors, a Hugging Face configuration, the path of a
+            config.json or its folder, or a function without arguments that returns a module (or
+            a module and its inputs). A module is copied without its data and left as it is.
         inputs: example tensors of a module or function: one tensor, a tuple of arguments, or a
             dict by argument name. Only shapes and dtypes matter (small integer tensors are also
-            read where the model branches on them). A configuration needs none.
+            read where the model branches on them). A Hugging Face model needs none.
         mode: `inference` (forward, no cache), `training` (forward, loss, backward, optimizer),
             `prefill` (forward that fills a key-value cache) or `decode` (forward over a cache of
             `context` tokens); both compute the last token's logits only, as `generate` does.
-        batch: sequences or images a step, for a configuration.
-        seq: tokens processed in the step, for a configuration of a text model (decode: 1).
+        batch: sequences or images a step, where the inputs are made from a configuration.
+        seq: tokens processed in the step, for a text model's configuration (decode: 1).
         context: tokens already in the cache, for `decode` (and for a later chunk of `prefill`).
         dtype: `fp32`, `tf32`, `fp64`, `fp16`, `bf16` (weights and inputs), `amp-bf16`, `amp-fp16`
             (fp32 weights under autocast).

@@ -141,6 +141,20 @@ def build(
         transformers.logging.set_verbosity(chatter)
 
 
+def set_attention(model: Any, attention: str) -> None:
+    """Change the attention implementation of a model that exists.
+
+    Raises:
+        InputError: the model does not have it.
+    """
+    if attention == "auto":
+        return
+    try:
+        model.set_attn_implementation(_ATTENTION[attention])
+    except Exception as error:
+        raise InputError(f"--attention {attention}: {_first_line(error)}") from error
+
+
 def _first_line(error: BaseException) -> str:
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__

@@ -196,6 +196,10 @@ def _meta(
         "dropout": options.dropout,
         "assumptions": assumptions,
     }
+    given = {name: list(t.shape) for name, t in _named_inputs(subject) if torch.is_tensor(t)}
+    if "model_type" not in subject.meta and given:
+        shape = next(iter(given.values()))
+        meta.update(inputs=given, batch=shape[0] if shape else 1)
     if options.caches:
         meta["context"] = options.context
     if options.training:

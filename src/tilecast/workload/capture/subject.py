@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -167,17 +169,56 @@ def subject_of(model: Any, inputs: Any, options: Options) -> Subject:
     """
     if isinstance(model, type):
         raise InputError(f"capture: {model.__name__} is a class; expected an instance of it")
-    return (_of_callable if callable(model) else _of_config)(model, inputs, options)
+    if inputs is None and _makes_a_model(model):
+        model, inputs = _made_by(model)
+    if not callable(model):
+        return _of_config(model, inputs, options)
+    if _is_pretrained(model):
+        return _of_pretrained(model, inputs, options)
+    return _of_callable(model, inputs, options)
+
+
+def _makes_a_model(model: Any) -> bool:
+    """Whether a callable is a function without arguments, which can only be called to get one."""
+    if not callable(model) or isinstance(model, nn.Module):
+        return False
+    try:
+        inspect.signature(model).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _made_by(make: Callable[[], Any]) -> tuple[Any, Any]:
+    """The model that a function makes, and the inputs where it gives them as well."""
+    try:
+        with torch.device("meta"):
+            made = make()
+    except Exception:  # some constructors read values (a schedule of drop rates): give them some
+        made = make()
+    if isinstance(made, tuple) and len(made) == 2:
+        return made
+    return made, None
+
+
+def _is_pretrained(model: Any) -> bool:
+    transformers = sys.modules.get("transformers")
+    return transformers is not None and isinstance(model, transformers.PreTrainedModel)
 
 
 def _of_callable(model: Any, inputs: Any, options: Options) -> Subject:
     if options.caches:
         raise InputError(
-            f"--mode {options.mode}: needs a Hugging Face configuration; a module or function is "
+            f"--mode {options.mode}: needs a Hugging Face model; any other module or function is "
             "captured with the inputs given"
         )
     if inputs is None:
-        raise InputError("capture: inputs: expected the example tensors of the module or function")
+        inputs = getattr(model, "example_input_array", None)  # PyTorch Lightning's name for them
+    if inputs is None:
+        raise InputError(
+            "capture: inputs: expected the example tensors of the module or function (a function "
+            "without arguments may return a module and its inputs)"
+        )
     dtype = options.weight_dtype
     values: list[tuple[torch.Tensor, torch.Tensor]] = []
     args: tuple[Any, ...] = ()
@@ -204,10 +245,29 @@ def _of_config(model: Any, inputs: Any, options: Options) -> Subject:
         raise MissingExtraError("capture of a Hugging Face model", "torch")
     from tilecast.workload.capture import huggingface as hf
 
-    config = hf.load_config(model)
-    dtype = options.weight_dtype
     assumptions: list[str] = []
-    module = hf.build(config, options.head, dtype, options.attention, assumptions)
+    module = hf.build(
+        hf.load_config(model), options.head, options.weight_dtype, options.attention, assumptions
+    )
+    subject = _of_huggingface(module, inputs, options)
+    subject.assumptions = assumptions
+    return subject
+
+
+def _of_pretrained(model: Any, inputs: Any, options: Options) -> Subject:
+    """A Hugging Face model that exists already: its class and configuration stay as they are."""
+    from tilecast.workload.capture import huggingface as hf
+
+    if options.head != "auto":
+        raise InputError(f"--head {options.head}: {type(model).__name__} has its head already")
+    module = fake_module(model).to(options.weight_dtype)
+    hf.set_attention(module, options.attention)
+    return _of_huggingface(module, inputs, options)
+
+
+def _of_huggingface(module: Any, inputs: Any, options: Options) -> Subject:
+    from tilecast.workload.capture import huggingface as hf
+
     module.train(options.training)
     reads_tokens = hf.reads_tokens(module)
     seq = options.seq
@@ -216,6 +276,7 @@ def _of_config(model: Any, inputs: Any, options: Options) -> Subject:
     if reads_tokens and seq is not None:
         hf.check_length(module.config, seq + options.context)
     values: list[tuple[torch.Tensor, torch.Tensor]] = []
+    dtype = options.weight_dtype
     if inputs is None:
         kwargs: dict[str, Any] = dict(hf.inputs_of(module, options.batch, seq, dtype))
     elif isinstance(inputs, Mapping):
@@ -225,9 +286,7 @@ def _of_config(model: Any, inputs: Any, options: Options) -> Subject:
             "capture: inputs of a Hugging Face model: expected a dict by argument name"
         )
     hf.switch_cache(module, options.caches, kwargs)
-    subject = Subject(
-        type(module).__name__, module, (), kwargs, module, values=values, assumptions=assumptions
-    )
+    subject = Subject(type(module).__name__, module, (), kwargs, module, values=values)
     subject.meta = hf.facts(module, kwargs)
     if seq is not None and reads_tokens:
         subject.meta["seq"] = seq
