@@ -1,0 +1,81 @@
+"""Weights files: safetensors with a format version and their origin in the metadata."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilecast.errors import InputError
+
+FORMAT: Final = "tilecast-tile"
+FORMAT_VERSION: Final = "1"
+MAX_BYTES: Final = 64 * 2**20
+SHIPPED: Final = Path(__file__).with_name("weights") / "tile.safetensors"
+
+Tensors = dict[str, NDArray[np.float64]]
+
+
+def read(path: str | Path | None = None) -> tuple[Tensors, dict[str, str]]:
+    """Arrays and metadata of a weights file (None: the shipped one).
+
+    Raises:
+        InputError: it cannot be read, is too large, or is not a weights file of this format.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    file = SHIPPED if path is None else Path(path)
+    try:
+        size = file.stat().st_size
+    except OSError as error:
+        raise InputError(f"--weights {file}: cannot read it ({error.strerror})") from error
+    if not file.is_file():
+        raise InputError(f"--weights {file}: expected a file")
+    if size > MAX_BYTES:
+        raise InputError(f"--weights {file}: {size} bytes, expected at most {MAX_BYTES}")
+    try:
+        with safe_open(file, framework="numpy") as content:
+            metadata = dict(content.metadata() or {})
+            tensors = {}
+            for key in content.keys():  # noqa: SIM118 (not a mapping)
+                tensors[key] = np.asarray(content.get_tensor(key), dtype=np.float64)
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InputError(
+            f"--weights {file}: not a whole safetensors file of number arrays"
+        ) from error
+    if metadata.get("format") != FORMAT:
+        raise InputError(f"--weights {file}: not weights of the tile law (format '{FORMAT}')")
+    if metadata.get("format_version") != FORMAT_VERSION:
+        raise InputError(
+            f"--weights {file}: format version {metadata.get('format_version')}, "
+            f"expected {FORMAT_VERSION}"
+        )
+    return tensors, metadata
+
+
+def write(path: str | Path, tensors: Mapping[str, NDArray[np.float64]], **about: object) -> None:
+    """Write a weights file whole or not at all; `about` values go to the metadata.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    from safetensors.numpy import save
+
+    file = Path(path)
+    metadata = {"format": FORMAT, "format_version": FORMAT_VERSION}
+    for key, value in about.items():
+        metadata[key] = value if isinstance(value, str) else json.dumps(value)
+    arrays = {key: np.array(tensors[key], dtype=np.float64, order="C") for key in sorted(tensors)}
+    part = file.with_name(f"{file.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(save(arrays, metadata=metadata))
+        os.replace(part, file)
+    except OSError as error:
+        raise InputError(f"--out {file}: cannot write it ({error.strerror})") from error
+    finally:
+        part.unlink(missing_ok=True)
