@@ -1,0 +1,9 @@
+"""Measured data, fits and evaluation: for who refits or judges the laws."""
+
+from __future__ import annotations
+
+from tilecast.fitting.evaluate import evaluate_kernels
+from tilecast.fitting.fit import fit
+from tilecast.fitting.models import evaluate_models
+
+__all__ = ["evaluate_kernels", "evaluate_models", "fit"]

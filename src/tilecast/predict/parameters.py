@@ -26,6 +26,9 @@ TILES: Final[tuple[tuple[int, int], ...]] = (
     (256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128),
     (32, 32),
 )  # fmt: skip
+#: How a product is launched: libraries choose tiles for single products with more care than for
+#: batched ones, so that a tile's standing differs.
+GEMM_KINDS: Final[tuple[str, ...]] = ("single", "batched")
 #: Memory technologies with an efficiency of their own: `other` is GDDR and everything else.
 MEMORY_CLASSES: Final[tuple[str, ...]] = ("other", "stacked")
 #: Classes of reduction with an efficiency of their own.
@@ -72,13 +75,15 @@ class Gemm:
     """Tiled matrix products (`tilecast.predict.tiled`).
 
     Attributes:
-        tile_efficiency: (tiles,) FLOP rate that a full SM reaches in each tile, of its peak.
+        tile_efficiency: (kinds, tiles) share of its peak that a full SM reaches in each tile; low
+            where the library does not choose the tile although it would be fast.
         tail: rounds lost to filling and draining the SMs.
         quantised: 0 to 1, how much a part-filled last round costs of a full one.
         k_overhead: prologue and epilogue of a tile, as additional length of K.
         dram_efficiency: (memory classes,) share of the memory bandwidth.
         l2_efficiency: share of the L2 bandwidth.
         reread: share of the re-reads of operands that miss an L2 much smaller than they.
+        l2_share: part of the L2 that a working set must fit in to be found there whole.
         launch_s: time of an empty kernel.
     """
 
@@ -89,6 +94,7 @@ class Gemm:
     dram_efficiency: Floats
     l2_efficiency: float
     reread: float
+    l2_share: float
     launch_s: float
 
 
@@ -100,12 +106,14 @@ class Stream:
         dram_efficiency: (classes, memory classes) share of the memory bandwidth.
         l2_efficiency: (classes,) share of the L2 bandwidth.
         vector_efficiency: (classes,) share of the vector FLOP rate.
+        l2_share: (classes,) part of the L2 that a working set must fit in to be found there whole.
         launch_s: (classes,) time of an empty kernel.
     """
 
     dram_efficiency: Floats
     l2_efficiency: Floats
     vector_efficiency: Floats
+    l2_share: Floats
     launch_s: Floats
 
 
@@ -130,6 +138,7 @@ LIMITS: Final[dict[str, tuple[float, float]]] = {
     "tile_efficiency": (1e-3, 1.0), "tail": (0.0, 10.0), "quantised": (0.0, 1.0),
     "k_overhead": (0.0, 1e4), "dram_efficiency": (1e-3, 1.0), "l2_efficiency": (1e-3, 1.0),
     "vector_efficiency": (1e-3, 1.0), "reread": (0.0, 1.0), "launch_s": (0.0, 1e-3),
+    "l2_share": (1e-2, 1.0),
     "log_error": (-20.0, 20.0), "feature_low": (-100.0, 100.0), "feature_high": (-100.0, 100.0),
 }  # fmt: skip
 
@@ -140,10 +149,10 @@ def _shapes(group: str) -> dict[str, tuple[int, ...]]:
     if group == "sustained":
         return {"energy_ratio": (len(PRECISIONS),)}
     if group == "gemm":
-        return {"tile_efficiency": (len(TILES),), "dram_efficiency": (memory,)}
+        return {"tile_efficiency": (len(GEMM_KINDS), len(TILES)), "dram_efficiency": (memory,)}
     return {
         "dram_efficiency": (classes, memory), "l2_efficiency": (classes,),
-        "vector_efficiency": (classes,), "launch_s": (classes,),
+        "vector_efficiency": (classes,), "l2_share": (classes,), "launch_s": (classes,),
     }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from tilecast.hardware.gpu import GPU
 from tilecast.kernels.table import DIM_NAMES, FAMILIES, REDUCTION_KINDS, Floats, KernelTable
 from tilecast.precision import PRECISIONS
 from tilecast.predict import weights as weights_file
-from tilecast.predict.bound import bound_s, dram_bytes
+from tilecast.predict.bound import bound_s
 from tilecast.predict.clock import Rate, rate_of
 from tilecast.predict.interval import domain_of, interval
 from tilecast.predict.law import Prediction
@@ -158,10 +158,9 @@ class TileLaw:
         rows: NDArray[np.intp],
     ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
         law = self.parameters.gemm.get(precision, self.parameters.gemm["fp32"])
-        reached = float(law.tile_efficiency.max())
-        rate = rate_of(gpu, precision, self.parameters.sustained, reached, self.microbenchmark)
+        rate = self._rate(gpu, precision)
         bandwidth = self._bandwidth(gpu, law.dram_efficiency)
-        moved = dram_bytes(table, gpu)
+        moved = missed_bytes(table, gpu.l2_bytes * law.l2_share)
         if family == "attention":
             work, compute, memory, waves = _attention_time(table, law, gpu, rate, bandwidth, moved)
             out.tile[rows] = (ATTENTION_ROWS, 0, 0)
@@ -180,15 +179,7 @@ class TileLaw:
             out.tile[rows, :2] = np.array(TILES)[time.tile]
             out.tile[rows, 2] = np.maximum(1, TILE_K_BYTES / table.itemsize)
         out.waves[rows] = waves
-        ridge = rate.sustained / gpu.memory_bandwidth_bytes_per_s
-        features = np.log(
-            np.array([
-                np.maximum(table.flops, 1.0),
-                np.maximum(waves, 1e-9),
-                np.maximum(table.flops, 1.0) / np.maximum(table.footprint, 1.0) / ridge,
-                np.maximum(table.footprint, 1.0) / gpu.l2_bytes,
-            ])
-        )  # fmt: skip
+        features = matrix_features(table, gpu, waves, rate)
         return work, np.full(len(table), self._launch(gpu, law.launch_s)), compute, memory, features
 
     def _stream(
@@ -204,7 +195,7 @@ class TileLaw:
             ]
         bandwidth = np.array([self._bandwidth(gpu, share) for share in law.dram_efficiency])
         work, memory, vector = stream_time(
-            dram_bytes(table, gpu),
+            missed_bytes(table, gpu.l2_bytes * law.l2_share[kind]),
             table.footprint,
             table.flops,
             dram_bytes_per_s=bandwidth[kind],
@@ -212,11 +203,20 @@ class TileLaw:
             flops_per_s=gpu.vector_peak(precision) * law.vector_efficiency[kind],
         )
         launch = np.array([self._launch(gpu, own) for own in law.launch_s])[kind]
-        size = np.maximum(table.footprint, 1.0)
-        features = [size, size / gpu.l2_bytes]
-        if group == "reduction":
-            features.append(np.maximum(table.dim("reduction", "columns"), 1).astype(np.float64))
-        return work, launch, vector, memory, np.log(np.array(features))
+        return work, launch, vector, memory, stream_features(table, gpu, group)
+
+    def features(self, table: KernelTable, gpu: GPU) -> Floats:
+        """Features (features, n) of a table of one group, as `parameters.FEATURES` names them."""
+        group = GROUP[table.family_of(0)] if len(table) else "elementwise"
+        if group != "gemm":
+            return stream_features(table, gpu, group)
+        waves = self.predict(table, gpu).waves
+        return matrix_features(table, gpu, waves, self._rate(gpu, table.precision_names[0]))
+
+    def _rate(self, gpu: GPU, precision: str) -> Rate:
+        law = self.parameters.gemm.get(precision, self.parameters.gemm["fp32"])
+        reached = float(law.tile_efficiency[0].max())
+        return rate_of(gpu, precision, self.parameters.sustained, reached, self.microbenchmark)
 
     def _bandwidth(self, gpu: GPU, efficiency: Floats) -> float:
         published = gpu.microbenchmarks.copy_bandwidth_bytes_per_s
@@ -232,6 +232,38 @@ class TileLaw:
 def memory_class_of(gpu: GPU) -> int:
     """Index in `MEMORY_CLASSES`: stacked memory (HBM) has a wide bus and its own efficiency."""
     return MEMORY_CLASSES.index("stacked" if gpu.memory_kind.upper().startswith("HBM") else "other")
+
+
+def matrix_features(table: KernelTable, gpu: GPU, waves: Floats, rate: Rate) -> Floats:
+    """Natural logs of FLOPs, waves, intensity over ridge and footprint over L2 (4, n)."""
+    flops, size = np.maximum(table.flops, 1.0), np.maximum(table.footprint, 1.0)
+    ridge = rate.sustained / gpu.memory_bandwidth_bytes_per_s
+    features: Floats = np.log(
+        np.array([flops, np.maximum(waves, 1e-9), flops / size / ridge, size / gpu.l2_bytes])
+    )
+    return features
+
+
+def stream_features(table: KernelTable, gpu: GPU, group: str) -> Floats:
+    """Natural logs of footprint, footprint over L2 and, for reductions, columns (2 or 3, n)."""
+    size = np.maximum(table.footprint, 1.0)
+    features = [size, size / gpu.l2_bytes]
+    if group == "reduction":
+        features.append(np.maximum(table.dim("reduction", "columns"), 1).astype(np.float64))
+    logs: Floats = np.log(np.array(features))
+    return logs
+
+
+def missed_bytes(table: KernelTable, held_bytes: Floats | float) -> Floats:
+    """Bytes that cross the memory bus (n,), where the L2 holds a set of `held_bytes` whole.
+
+    A warm working set is found there up to that size; beyond it the oldest lines are the next ones
+    needed, and at twice that size nothing is found. Never less than the bound's `dram_bytes`.
+    """
+    footprint = table.footprint
+    found = table.warm * np.clip(2.0 - footprint / held_bytes, 0.0, 1.0)
+    missed: Floats = footprint * (1.0 - found)
+    return missed
 
 
 def _of(time: TiledTime) -> tuple[Floats, Floats, Floats, Floats]:
@@ -277,7 +309,7 @@ def _attention_time(
     # FLOPs over the blocks that there are: a part-filled round costs as much of a full one as in
     # any tiled product
     rounds = np.ceil(filled) * law.quantised + np.maximum(filled, 1.0) * (1.0 - law.quantised)
-    reached = rate.flops_per_s * float(law.tile_efficiency.max())
+    reached = rate.flops_per_s * float(law.tile_efficiency[0].max())
     compute = rate.limited(table.flops * (rounds + law.tail) / filled / reached, table.flops)
     memory = np.maximum(moved / bandwidth, table.footprint / (gpu.l2_bandwidth * law.l2_efficiency))
     return np.cbrt(compute**3 + memory**3), compute, memory, filled

@@ -89,6 +89,8 @@ def tiled_time(
     missed = law.reread * (products.unique_bytes / (products.unique_bytes + l2_bytes))
     column_flops = 2.0 * (k + law.k_overhead)
     per_column = column_flops * (sms / rate.flops_per_s)
+    kind = (products.batch > 1.0).astype(np.intp)
+    slowness = np.prod(TILES, axis=1)[:, None] / law.tile_efficiency.T
     result_bytes = products.itemsize * products.batch * m * n
     best = np.full(len(m), np.inf)
     best_compute = np.zeros(len(m))
@@ -103,7 +105,7 @@ def tiled_time(
         filled = blocks * (1.0 / sms)
         rounds = np.ceil(filled) * law.quantised
         rounds += np.maximum(filled, 1.0) * (1.0 - law.quantised) + law.tail
-        compute = rounds * per_column * (tile_m * tile_n / law.tile_efficiency[index])
+        compute = rounds * per_column * slowness[index][kind]
         compute = rate.limited(compute, column_flops * blocks * (tile_m * tile_n))
         traffic = operands * (m * blocks_n + n * blocks_m) + result_bytes
         again = np.maximum(traffic - products.unique_bytes, 0.0)
