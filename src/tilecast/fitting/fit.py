@@ -39,9 +39,10 @@ ROWS_EACH: Final = 700
 SEED: Final = 20251
 DATA: Final = "fp32 kernels of sitar-lab/NeuSight (MIT)"
 STACK: Final = "PyTorch 2.1 / CUDA 12.1, PyTorch 2.4 / ROCm"
-#: Share of a machine's floor (the time of the smallest kernels) that is dispatch: see `overhead`.
-DISPATCH_SHARE: Final = 0.5
-GROUPS: Final = ("elementwise", "reduction", "gemm")
+#: Part of the shortest time of a machine's quickest operator that follows the launch (`overhead`):
+#: what the intercept of large kernels' times leaves of it.
+TAIL_SHARE: Final = 0.45
+GROUPS: Final = ("elementwise", "reduction", "gemm", "conv")
 
 Progress = Callable[[int, int], None]
 
@@ -198,21 +199,27 @@ def load(
     if not found:
         raise InputError(f"--data {', '.join(map(str, data))}: no table of measured kernels")
     floors: dict[str, dict[str, float]] = {}
-    samples: dict[str, list[Samples]] = {group: [] for group in GROUPS}
-    for (group, name), pieces in parts.items():
-        table = KernelTable.concatenate([piece[0] for piece in pieces])
+    for (_, name), pieces in parts.items():
         op = np.concatenate([piece[1] for piece in pieces])
         measured = np.concatenate([piece[2] for piece in pieces])
-        floor = np.zeros(len(op))
         for one in sorted(set(op.tolist())):
-            mine = op == one
-            lowest = float(np.percentile(measured[mine], 1))
+            lowest = float(np.percentile(measured[op == one], 1))
             floors.setdefault(name, {})[one] = lowest
-            floor[mine] = lowest
+    samples: dict[str, list[Samples]] = {group: [] for group in GROUPS}
+    for (group, name), pieces in parts.items():
+        host = overheads_of(floors[name])
+        op = np.concatenate([piece[1] for piece in pieces])
+        dispatch, tail = host.of(op.tolist())
         samples[group].append(
-            Samples(gpus[name], table, op, measured, floor * DISPATCH_SHARE,
-                    floor * (1 - DISPATCH_SHARE))
-        )  # fmt: skip
+            Samples(
+                gpus[name],
+                KernelTable.concatenate([piece[0] for piece in pieces]),
+                op,
+                np.concatenate([piece[2] for piece in pieces]),
+                dispatch,
+                tail,
+            )
+        )
     if not any(samples.values()):
         raise InputError(
             f"--data {', '.join(map(str, data))}: no row that protocol {protocol} may fit on"
@@ -232,15 +239,20 @@ def _files(data: Sequence[str | Path]) -> list[Path]:
     return files
 
 
+def overheads_of(floor: dict[str, float]) -> Overheads:
+    """Host times of a machine from its shortest times by operator.
+
+    What follows the launch (recording an event) is the same for every operator.
+    """
+    tail = TAIL_SHARE * min(floor.values(), default=0.0)
+    return Overheads({op: own - tail for op, own in floor.items()}, dict.fromkeys(floor, tail))
+
+
 def typical_overheads(floors: dict[str, dict[str, float]]) -> Overheads:
     """Host times of the median machine, by operator."""
     ops = sorted({op for own in floors.values() for op in own})
-    typical = {
-        op: float(np.median([own[op] for own in floors.values() if op in own])) for op in ops
-    }
-    return Overheads(
-        {op: floor * DISPATCH_SHARE for op, floor in typical.items()},
-        {op: floor * (1 - DISPATCH_SHARE) for op, floor in typical.items()},
+    return overheads_of(
+        {op: float(np.median([own[op] for own in floors.values() if op in own])) for op in ops}
     )
 
 

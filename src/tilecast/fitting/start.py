@@ -13,6 +13,7 @@ from tilecast.precision import PRECISIONS
 from tilecast.predict.parameters import (
     FEATURES,
     GEMM_KINDS,
+    MATRIX_GROUPS,
     QUANTILES,
     REDUCTION_CLASSES,
     TILES,
@@ -40,7 +41,24 @@ def _stream(classes: int) -> Stream:
         l2_efficiency=np.full(classes, 0.4),
         vector_efficiency=np.full(classes, 0.3),
         l2_share=np.full(classes, 0.6),
+        row_overhead=np.full(classes, 4.0),
         launch_s=np.full(classes, LAUNCH_S),
+    )
+
+
+def _gemm() -> Gemm:
+    efficiency = [0.90, 0.90, 0.92, 0.88, 0.88, 0.80, 0.75, 0.75, 0.50]
+    return Gemm(
+        tile_efficiency=np.tile(efficiency, (len(GEMM_KINDS), 1)),
+        tail=np.full(len(TILES), 0.4),
+        split_k=1000.0,
+        quantised=0.7,
+        k_overhead=24.0,
+        dram_efficiency=np.array([0.78, 0.85]),
+        l2_efficiency=0.5,
+        reread=0.1,
+        l2_share=0.6,
+        launch_s=LAUNCH_S,
     )
 
 
@@ -62,21 +80,7 @@ START: Final = Parameters(
         voltage_exponent=1.2,
         energy_ratio=np.array([ENERGY_RATIO[precision] for precision in PRECISIONS]),
     ),
-    gemm={
-        "fp32": Gemm(
-            tile_efficiency=np.tile(
-                [0.90, 0.90, 0.92, 0.88, 0.88, 0.80, 0.75, 0.75, 0.50], (len(GEMM_KINDS), 1)
-            )[:, : len(TILES)],
-            tail=0.15,
-            quantised=0.7,
-            k_overhead=24.0,
-            dram_efficiency=np.array([0.78, 0.85]),
-            l2_efficiency=0.5,
-            reread=0.1,
-            l2_share=0.6,
-            launch_s=LAUNCH_S,
-        )
-    },
+    gemm={("gemm", "fp32"): _gemm(), ("conv", "fp32"): _gemm()},
     stream={
         ("elementwise", "fp32"): _stream(1),
         ("reduction", "fp32"): _stream(len(REDUCTION_CLASSES)),
@@ -111,39 +115,45 @@ class Free:
 
 
 _FREE: Final[dict[str, tuple[Free, ...]]] = {
-    "gemm": (
+    "sustained": (
         Free("sustained", "energy_j", 1e-12, 4e-11),
         Free("sustained", "voltage_exponent", 1.0, 3.0, log=False),
-        Free("gemm", "tile_efficiency", 0.02, 0.99),
-        Free("gemm", "tail", 0.0, 1.5, log=False),
-        Free("gemm", "quantised", 0.0, 1.0, log=False),
-        Free("gemm", "k_overhead", 1.0, 400.0, prior=1.0),
-        Free("gemm", "dram_efficiency", 0.3, 0.98, prior=0.2),
-        Free("gemm", "l2_efficiency", 0.05, 1.0),
-        Free("gemm", "reread", 1e-3, 1.0, prior=1.0),
-        Free("gemm", "l2_share", 0.1, 1.0),
+    ),
+    "matrix": (
+        Free("", "tile_efficiency", 0.02, 0.99),
+        Free("", "tail", 0.0, 3.0, log=False),
+        Free("", "split_k", 64.0, 1e5, prior=1.0),
+        Free("", "quantised", 0.0, 1.0, log=False),
+        Free("", "k_overhead", 1.0, 400.0, prior=1.0),
+        Free("", "dram_efficiency", 0.3, 0.98, prior=0.2),
+        Free("", "l2_efficiency", 0.05, 1.0),
+        Free("", "reread", 1e-3, 1.0, prior=1.0),
+        Free("", "l2_share", 0.1, 1.0),
     ),
     "stream": (
         Free("", "dram_efficiency", 0.3, 0.99, prior=0.2),
         Free("", "l2_efficiency", 0.02, 1.0),
         Free("", "vector_efficiency", 0.01, 1.0),
         Free("", "l2_share", 0.1, 1.0),
+        Free("", "row_overhead", 0.1, 2000.0, prior=2.0),
     ),
 }
 
 
 def free_fields(group: str) -> list[Free]:
     """Fields that the fit of a group moves."""
-    if group == "gemm":
-        return list(_FREE["gemm"])
-    return [replace(free, record=group) for free in _FREE["stream"]]
+    kind = "matrix" if group in MATRIX_GROUPS else "stream"
+    own = [replace(free, record=group) for free in _FREE[kind]]
+    # the power limit is learned where products are plain; convolutions may run fewer FLOPs
+    return [*_FREE["sustained"], *own] if group == "gemm" else own
 
 
 def record_of(law: Parameters, record: str) -> Any:
     """The record that a `Free` names."""
     if record == "sustained":
         return law.sustained
-    return law.gemm["fp32"] if record == "gemm" else law.stream[record, "fp32"]
+    fits: Any = law.gemm if record in MATRIX_GROUPS else law.stream
+    return fits[record, "fp32"]
 
 
 def pack(law: Parameters, free: Sequence[Free]) -> tuple[Floats, Floats, Floats]:
@@ -175,8 +185,8 @@ def unpack(law: Parameters, free: Sequence[Free], values: Floats) -> Parameters:
         record = replace(record_of(law, one.record), **{one.field: value})
         if one.record == "sustained":
             law = replace(law, sustained=record)
-        elif one.record == "gemm":
-            law = replace(law, gemm={**law.gemm, "fp32": record})
+        elif one.record in MATRIX_GROUPS:
+            law = replace(law, gemm={**law.gemm, (one.record, "fp32"): record})
         else:
             law = replace(law, stream={**law.stream, (one.record, "fp32"): record})
     return law

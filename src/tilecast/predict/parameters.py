@@ -31,8 +31,10 @@ TILES: Final[tuple[tuple[int, int], ...]] = (
 GEMM_KINDS: Final[tuple[str, ...]] = ("single", "batched")
 #: Memory technologies with an efficiency of their own: `other` is GDDR and everything else.
 MEMORY_CLASSES: Final[tuple[str, ...]] = ("other", "stacked")
-#: Classes of reduction with an efficiency of their own.
-REDUCTION_CLASSES: Final[tuple[str, ...]] = ("sum", "softmax", "norm", "search")
+#: Classes of reduction with an efficiency of their own. Rows of a softmax that are longer than
+#: `SOFTMAX_HELD` do not fit in a warp's registers and are read again from memory.
+REDUCTION_CLASSES: Final[tuple[str, ...]] = ("sum", "softmax", "norm", "search", "softmax_long")
+SOFTMAX_HELD: Final = 1024
 REDUCTION_CLASS: Final[dict[str, str]] = {
     kind: "softmax" if "softmax" in kind
     else "norm" if "norm" in kind
@@ -46,6 +48,7 @@ QUANTILES: Final[Floats] = np.concatenate([[0.005, 0.01, 0.025], np.arange(1, 20
 #: Features whose training range decides the domain, by group.
 FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "gemm": ("log_flops", "log_rounds", "log_intensity_over_ridge", "log_bytes_over_l2"),
+    "conv": ("log_flops", "log_rounds", "log_intensity_over_ridge", "log_bytes_over_l2"),
     "elementwise": ("log_bytes", "log_bytes_over_l2"),
     "reduction": ("log_bytes", "log_bytes_over_l2", "log_columns"),
 }
@@ -77,7 +80,9 @@ class Gemm:
     Attributes:
         tile_efficiency: (kinds, tiles) share of its peak that a full SM reaches in each tile; low
             where the library does not choose the tile although it would be fast.
-        tail: rounds lost to filling and draining the SMs.
+        tail: (tiles,) rounds lost to filling and draining the SMs, and to SMs that hold too few
+            blocks of the tile to hide latency.
+        split_k: depth of K under which single products are not split over blocks.
         quantised: 0 to 1, how much a part-filled last round costs of a full one.
         k_overhead: prologue and epilogue of a tile, as additional length of K.
         dram_efficiency: (memory classes,) share of the memory bandwidth.
@@ -88,7 +93,8 @@ class Gemm:
     """
 
     tile_efficiency: Floats
-    tail: float
+    tail: Floats
+    split_k: float
     quantised: float
     k_overhead: float
     dram_efficiency: Floats
@@ -107,6 +113,7 @@ class Stream:
         l2_efficiency: (classes,) share of the L2 bandwidth.
         vector_efficiency: (classes,) share of the vector FLOP rate.
         l2_share: (classes,) part of the L2 that a working set must fit in to be found there whole.
+        row_overhead: (classes,) start and end of a row, as additional elements of it.
         launch_s: (classes,) time of an empty kernel.
     """
 
@@ -114,6 +121,7 @@ class Stream:
     l2_efficiency: Floats
     vector_efficiency: Floats
     l2_share: Floats
+    row_overhead: Floats
     launch_s: Floats
 
 
@@ -131,14 +139,17 @@ class Spread:
     feature_high: Floats
 
 
+#: Groups that are matrix products; the others stream.
+MATRIX_GROUPS: Final[tuple[str, ...]] = ("gemm", "conv")
 #: Limits of each field: (low, high).
 LIMITS: Final[dict[str, tuple[float, float]]] = {
     "idle_w": (0.0, 1e3), "energy_j": (1e-16, 1e-8), "process_exponent": (0.0, 4.0),
     "voltage_exponent": (1.0, 4.0), "energy_ratio": (1e-4, 10.0),
-    "tile_efficiency": (1e-3, 1.0), "tail": (0.0, 10.0), "quantised": (0.0, 1.0),
+    "tile_efficiency": (1e-3, 1.0), "tail": (0.0, 10.0), "split_k": (1.0, 1e9),
+    "quantised": (0.0, 1.0),
     "k_overhead": (0.0, 1e4), "dram_efficiency": (1e-3, 1.0), "l2_efficiency": (1e-3, 1.0),
     "vector_efficiency": (1e-3, 1.0), "reread": (0.0, 1.0), "launch_s": (0.0, 1e-3),
-    "l2_share": (1e-2, 1.0),
+    "l2_share": (1e-2, 1.0), "row_overhead": (0.0, 1e4),
     "log_error": (-20.0, 20.0), "feature_low": (-100.0, 100.0), "feature_high": (-100.0, 100.0),
 }  # fmt: skip
 
@@ -148,11 +159,14 @@ def _shapes(group: str) -> dict[str, tuple[int, ...]]:
     classes = {"elementwise": 1, "reduction": len(REDUCTION_CLASSES)}.get(group, 0)
     if group == "sustained":
         return {"energy_ratio": (len(PRECISIONS),)}
-    if group == "gemm":
-        return {"tile_efficiency": (len(GEMM_KINDS), len(TILES)), "dram_efficiency": (memory,)}
+    if group in MATRIX_GROUPS:
+        return {"tile_efficiency": (len(GEMM_KINDS), len(TILES)), "tail": (len(TILES),),
+            "dram_efficiency": (memory,),
+        }  # fmt: skip
     return {
         "dram_efficiency": (classes, memory), "l2_efficiency": (classes,),
-        "vector_efficiency": (classes,), "l2_share": (classes,), "launch_s": (classes,),
+        "vector_efficiency": (classes,), "l2_share": (classes,),
+        "row_overhead": (classes,), "launch_s": (classes,),
     }  # fmt: skip
 
 
@@ -188,13 +202,13 @@ class Parameters:
 
     Attributes:
         sustained: the clock under a power limit.
-        gemm: by precision.
+        gemm: by (group, precision), groups `gemm` and `conv`.
         stream: by (group, precision), groups `elementwise` and `reduction`.
         spread: by (group, precision).
     """
 
     sustained: Sustained
-    gemm: dict[str, Gemm]
+    gemm: dict[tuple[str, str], Gemm]
     stream: dict[tuple[str, str], Stream]
     spread: dict[tuple[str, str], Spread]
 
@@ -207,9 +221,10 @@ class Parameters:
                 `source`.
         """
         precisions = sorted(
-            {key.split("/")[1] for key in tensors if key.startswith("gemm/")} | {"fp32"}
+            {key.split("/")[1] for key in tensors if key.split("/")[0] in FEATURES and "/" in key}
+            | {"fp32"}
         )
-        gemm: dict[str, Gemm] = {}
+        gemm: dict[tuple[str, str], Gemm] = {}
         stream: dict[tuple[str, str], Stream] = {}
         spread: dict[tuple[str, str], Spread] = {}
         for precision in precisions:
@@ -219,8 +234,8 @@ class Parameters:
                 prefix = f"{group}/{precision}"
                 if precision != "fp32" and not any(k.startswith(prefix + "/") for k in tensors):
                     continue
-                if group == "gemm":
-                    gemm[precision] = _read(Gemm, tensors, prefix, _shapes(group), source)
+                if group in MATRIX_GROUPS:
+                    gemm[group, precision] = _read(Gemm, tensors, prefix, _shapes(group), source)
                 else:
                     stream[group, precision] = _read(
                         Stream, tensors, prefix, _shapes(group), source
@@ -241,8 +256,8 @@ class Parameters:
                 tensors[f"{prefix}/{field.name}"] = value
 
         write("sustained", self.sustained)
-        for precision, record in self.gemm.items():
-            write(f"gemm/{precision}", record)
+        for (group, precision), record in self.gemm.items():
+            write(f"{group}/{precision}", record)
         for (group, precision), streamed in self.stream.items():
             write(f"{group}/{precision}", streamed)
         for (group, precision), spread in self.spread.items():

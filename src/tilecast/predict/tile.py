@@ -24,9 +24,11 @@ from tilecast.predict.clock import Rate, rate_of
 from tilecast.predict.interval import domain_of, interval
 from tilecast.predict.law import Prediction
 from tilecast.predict.parameters import (
+    MATRIX_GROUPS,
     MEMORY_CLASSES,
     REDUCTION_CLASS,
     REDUCTION_CLASSES,
+    SOFTMAX_HELD,
     TILES,
     Gemm,
     Parameters,
@@ -40,13 +42,13 @@ CHUNK: Final = 8192
 #: Group whose fit prices each family.
 GROUP: Final[dict[str, str]] = {
     "gemm": "gemm",
-    "conv": "gemm",
+    "conv": "conv",
     "attention": "gemm",
     "reduction": "reduction",
 } | dict.fromkeys(("elementwise", "pool", "embedding", "index", "copy", "other"), "elementwise")
 #: Least domain code of a family that borrows another's fit: 1 edge, 2 outside.
 LEAST_DOMAIN: Final[dict[str, int]] = {
-    "gemm": 0, "elementwise": 0, "reduction": 0, "conv": 1, "pool": 1, "embedding": 1,
+    "gemm": 0, "elementwise": 0, "reduction": 0, "conv": 0, "pool": 1, "embedding": 1,
     "index": 1, "copy": 1, "other": 2, "attention": 2,
 }  # fmt: skip
 #: Depth in K of one step of a tile, by bytes of an element.
@@ -56,6 +58,9 @@ ATTENTION_ROWS: Final = 128
 _CLASS_OF_KIND: Final = np.array(
     [REDUCTION_CLASSES.index(REDUCTION_CLASS[kind]) for kind in REDUCTION_KINDS]
 )
+
+_SOFTMAX: Final = REDUCTION_CLASSES.index("softmax")
+_SOFTMAX_LONG: Final = REDUCTION_CLASSES.index("softmax_long")
 
 
 class TileLaw:
@@ -126,7 +131,7 @@ class TileLaw:
         group = GROUP[family]
         compute, dram, cache = bound_s(table, gpu)
         bound = np.maximum(compute, np.maximum(dram, cache))
-        if group == "gemm":
+        if group in MATRIX_GROUPS:
             work, launch, compute, memory, features = self._matrix(
                 table, family, precision, gpu, out, rows
             )
@@ -137,7 +142,7 @@ class TileLaw:
         spread = self.parameters.spread[group, precision if fitted else "fp32"]
         domain = np.maximum(domain_of(features, spread), LEAST_DOMAIN[family])
         if not fitted:
-            domain = np.maximum(domain, 2 if group == "gemm" else 1)
+            domain = np.maximum(domain, 2 if group in MATRIX_GROUPS else 1)
         domain = domain.astype(np.int8)
         low, high = interval(latency, spread, domain, level)
         out.latency_s[rows] = latency
@@ -157,8 +162,8 @@ class TileLaw:
         out: Prediction,
         rows: NDArray[np.intp],
     ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-        law = self.parameters.gemm.get(precision, self.parameters.gemm["fp32"])
-        rate = self._rate(gpu, precision)
+        law = self._law(GROUP[family], precision)
+        rate = self._rate(gpu, law, precision)
         bandwidth = self._bandwidth(gpu, law.dram_efficiency)
         moved = missed_bytes(table, gpu.l2_bytes * law.l2_share)
         if family == "attention":
@@ -194,9 +199,14 @@ class TileLaw:
                 np.clip(table.dim("reduction", "kind"), 0, len(_CLASS_OF_KIND) - 1)
             ]
         bandwidth = np.array([self._bandwidth(gpu, share) for share in law.dram_efficiency])
+        longer = np.ones(len(table))
+        if family == "reduction":
+            columns = np.maximum(table.dim("reduction", "columns"), 1)
+            kind = np.where((kind == _SOFTMAX) & (columns > SOFTMAX_HELD), _SOFTMAX_LONG, kind)
+            longer += law.row_overhead[kind] / columns
         work, memory, vector = stream_time(
-            missed_bytes(table, gpu.l2_bytes * law.l2_share[kind]),
-            table.footprint,
+            missed_bytes(table, gpu.l2_bytes * law.l2_share[kind]) * longer,
+            table.footprint * longer,
             table.flops,
             dram_bytes_per_s=bandwidth[kind],
             l2_bytes_per_s=gpu.l2_bandwidth * law.l2_efficiency[kind],
@@ -208,13 +218,18 @@ class TileLaw:
     def features(self, table: KernelTable, gpu: GPU) -> Floats:
         """Features (features, n) of a table of one group, as `parameters.FEATURES` names them."""
         group = GROUP[table.family_of(0)] if len(table) else "elementwise"
-        if group != "gemm":
+        if group not in MATRIX_GROUPS:
             return stream_features(table, gpu, group)
         waves = self.predict(table, gpu).waves
-        return matrix_features(table, gpu, waves, self._rate(gpu, table.precision_names[0]))
+        precision = table.precision_names[0]
+        rate = self._rate(gpu, self._law(group, precision), precision)
+        return matrix_features(table, gpu, waves, rate)
 
-    def _rate(self, gpu: GPU, precision: str) -> Rate:
-        law = self.parameters.gemm.get(precision, self.parameters.gemm["fp32"])
+    def _law(self, group: str, precision: str) -> Gemm:
+        fits = self.parameters.gemm
+        return fits.get((group, precision), fits[group, "fp32"])
+
+    def _rate(self, gpu: GPU, law: Gemm, precision: str) -> Rate:
         reached = float(law.tile_efficiency[0].max())
         return rate_of(gpu, precision, self.parameters.sustained, reached, self.microbenchmark)
 
@@ -310,6 +325,6 @@ def _attention_time(
     # any tiled product
     rounds = np.ceil(filled) * law.quantised + np.maximum(filled, 1.0) * (1.0 - law.quantised)
     reached = rate.flops_per_s * float(law.tile_efficiency[0].max())
-    compute = rate.limited(table.flops * (rounds + law.tail) / filled / reached, table.flops)
+    compute = rate.limited(table.flops * (rounds + law.tail.min()) / filled / reached, table.flops)
     memory = np.maximum(moved / bandwidth, table.footprint / (gpu.l2_bandwidth * law.l2_efficiency))
     return np.cbrt(compute**3 + memory**3), compute, memory, filled

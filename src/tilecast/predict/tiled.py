@@ -3,8 +3,10 @@
 For a tile of tm x tn on a product of B x [M,K] @ [K,N] (K is reduced):
 
     blocks  = B * ceil(M / tm) * ceil(N / tn)
+    piece   = min(1, split_k / K) for a single product, 1 for batched ones
     filled  = blocks / SMs                                   (rounds, fractional)
-    rounds  = quantised * ceil(filled) + (1 - quantised) * max(filled, 1) + tail
+    rounds  = quantised * ceil(filled / piece) * piece
+            + (1 - quantised) * max(filled, piece) + tail * piece
     compute = limited(rounds * 2 * tm * tn * (K + k_overhead) / (SM's FLOP/s * efficiency))
     traffic = itemsize * B * (M*K*ceil(N / tn) + K*N*ceil(M / tm) + M*N)
     missed  = operands / (operands + L2)                     (shape over cache)
@@ -15,7 +17,9 @@ For a tile of tm x tn on a product of B x [M,K] @ [K,N] (K is reduced):
 
 The library's choice of tile is not known on an unseen GPU. A power mean of exponent -8 over the
 candidates stands for it, scaled so that it is the time of the fastest tile when sqrt(tiles) of
-them are as fast. Every term falls with SMs, FLOP/s, bandwidth and L2 size, so the whole does.
+them are as fast. Libraries split the K of single products over blocks to fill the SMs; a piece is
+what one block does of a tile. Every term falls with SMs, FLOP/s, bandwidth and L2 size, so the
+whole does.
 """
 
 from __future__ import annotations
@@ -90,6 +94,7 @@ def tiled_time(
     column_flops = 2.0 * (k + law.k_overhead)
     per_column = column_flops * (sms / rate.flops_per_s)
     kind = (products.batch > 1.0).astype(np.intp)
+    piece = np.where(kind == 0, np.minimum(1.0, law.split_k / k), 1.0)
     slowness = np.prod(TILES, axis=1)[:, None] / law.tile_efficiency.T
     result_bytes = products.itemsize * products.batch * m * n
     best = np.full(len(m), np.inf)
@@ -103,8 +108,8 @@ def tiled_time(
         blocks_n = np.ceil(n * (1.0 / tile_n))
         blocks = products.batch * blocks_m * blocks_n
         filled = blocks * (1.0 / sms)
-        rounds = np.ceil(filled) * law.quantised
-        rounds += np.maximum(filled, 1.0) * (1.0 - law.quantised) + law.tail
+        rounds = np.ceil(filled / piece) * (piece * law.quantised)
+        rounds += np.maximum(filled, piece) * (1.0 - law.quantised) + piece * law.tail[index]
         compute = rounds * per_column * slowness[index][kind]
         compute = rate.limited(compute, column_flops * blocks * (tile_m * tile_n))
         traffic = operands * (m * blocks_n + n * blocks_m) + result_bytes
