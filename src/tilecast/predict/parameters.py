@@ -89,6 +89,8 @@ class Gemm:
         l2_efficiency: share of the L2 bandwidth.
         reread: share of the re-reads of operands that miss an L2 much smaller than they.
         l2_share: part of the L2 that a working set must fit in to be found there whole.
+        energy_share: arithmetic that draws power, of the FLOPs counted: less than 1 where a library
+            computes the same result with fewer (Winograd convolutions).
         launch_s: time of an empty kernel.
     """
 
@@ -101,6 +103,7 @@ class Gemm:
     l2_efficiency: float
     reread: float
     l2_share: float
+    energy_share: float
     launch_s: float
 
 
@@ -113,6 +116,7 @@ class Stream:
         l2_efficiency: (classes,) share of the L2 bandwidth.
         vector_efficiency: (classes,) share of the vector FLOP rate.
         l2_share: (classes,) part of the L2 that a working set must fit in to be found there whole.
+        reread: (classes,) passes over the data beyond the first, where rows in flight miss the L2.
         row_overhead: (classes,) start and end of a row, as additional elements of it.
         launch_s: (classes,) time of an empty kernel.
     """
@@ -121,6 +125,7 @@ class Stream:
     l2_efficiency: Floats
     vector_efficiency: Floats
     l2_share: Floats
+    reread: Floats
     row_overhead: Floats
     launch_s: Floats
 
@@ -149,7 +154,7 @@ LIMITS: Final[dict[str, tuple[float, float]]] = {
     "quantised": (0.0, 1.0),
     "k_overhead": (0.0, 1e4), "dram_efficiency": (1e-3, 1.0), "l2_efficiency": (1e-3, 1.0),
     "vector_efficiency": (1e-3, 1.0), "reread": (0.0, 1.0), "launch_s": (0.0, 1e-3),
-    "l2_share": (1e-2, 1.0), "row_overhead": (0.0, 1e4),
+    "l2_share": (1e-2, 1.0), "energy_share": (1e-2, 1.0), "row_overhead": (0.0, 1e4),
     "log_error": (-20.0, 20.0), "feature_low": (-100.0, 100.0), "feature_high": (-100.0, 100.0),
 }  # fmt: skip
 
@@ -166,7 +171,7 @@ def _shapes(group: str) -> dict[str, tuple[int, ...]]:
     return {
         "dram_efficiency": (classes, memory), "l2_efficiency": (classes,),
         "vector_efficiency": (classes,), "l2_share": (classes,),
-        "row_overhead": (classes,), "launch_s": (classes,),
+        "reread": (classes,), "row_overhead": (classes,), "launch_s": (classes,),
     }  # fmt: skip
 
 

@@ -53,6 +53,8 @@ LEAST_DOMAIN: Final[dict[str, int]] = {
 }  # fmt: skip
 #: Depth in K of one step of a tile, by bytes of an element.
 TILE_K_BYTES: Final = 32
+#: Rows of a reduction that are worked on at once, of which a second pass may still be in the L2.
+ROWS_IN_FLIGHT: Final = 512
 #: Query rows that one thread block of a fused attention kernel works on.
 ATTENTION_ROWS: Final = 128
 _CLASS_OF_KIND: Final = np.array(
@@ -199,13 +201,15 @@ class TileLaw:
                 np.clip(table.dim("reduction", "kind"), 0, len(_CLASS_OF_KIND) - 1)
             ]
         bandwidth = np.array([self._bandwidth(gpu, share) for share in law.dram_efficiency])
-        longer = np.ones(len(table))
+        longer, again = np.ones(len(table)), np.ones(len(table))
         if family == "reduction":
             columns = np.maximum(table.dim("reduction", "columns"), 1)
             kind = np.where((kind == _SOFTMAX) & (columns > SOFTMAX_HELD), _SOFTMAX_LONG, kind)
             longer += law.row_overhead[kind] / columns
+            in_flight = np.minimum(ROWS_IN_FLIGHT * columns * table.itemsize, table.footprint)
+            again += law.reread[kind] * in_flight / (in_flight + gpu.l2_bytes)
         work, memory, vector = stream_time(
-            missed_bytes(table, gpu.l2_bytes * law.l2_share[kind]) * longer,
+            missed_bytes(table, gpu.l2_bytes * law.l2_share[kind]) * longer * again,
             table.footprint * longer,
             table.flops,
             dram_bytes_per_s=bandwidth[kind],

@@ -92,6 +92,7 @@ def tiled_time(
     operands = products.itemsize * products.batch * k
     missed = law.reread * (products.unique_bytes / (products.unique_bytes + l2_bytes))
     column_flops = 2.0 * (k + law.k_overhead)
+    energy_flops = column_flops * law.energy_share
     per_column = column_flops * (sms / rate.flops_per_s)
     kind = (products.batch > 1.0).astype(np.intp)
     piece = np.where(kind == 0, np.minimum(1.0, law.split_k / k), 1.0)
@@ -111,7 +112,7 @@ def tiled_time(
         rounds = np.ceil(filled / piece) * (piece * law.quantised)
         rounds += np.maximum(filled, piece) * (1.0 - law.quantised) + piece * law.tail[index]
         compute = rounds * per_column * slowness[index][kind]
-        compute = rate.limited(compute, column_flops * blocks * (tile_m * tile_n))
+        compute = rate.limited(compute, energy_flops * blocks * (tile_m * tile_n))
         traffic = operands * (m * blocks_n + n * blocks_m) + result_bytes
         again = np.maximum(traffic - products.unique_bytes, 0.0)
         dram = (products.dram_bytes + missed * again) * (1.0 / dram_bytes_per_s)
