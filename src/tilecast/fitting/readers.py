@@ -14,7 +14,7 @@ they fit.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -225,5 +225,3 @@ _SIZES: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys((*ELEMENTWISE, *REDUCTIONS), ROW_SIZES),
     "conv": CONV_SIZES,
 }
-
-Progress = Callable[[int, int], None]

@@ -48,7 +48,7 @@ GROUP: Final[dict[str, str]] = {
 } | dict.fromkeys(("elementwise", "pool", "embedding", "index", "copy", "other"), "elementwise")
 #: Least domain code of a family that borrows another's fit: 1 edge, 2 outside.
 LEAST_DOMAIN: Final[dict[str, int]] = {
-    "gemm": 0, "elementwise": 0, "reduction": 0, "conv": 0, "pool": 1, "embedding": 1,
+    "gemm": 0, "elementwise": 0, "reduction": 0, "conv": 1, "pool": 1, "embedding": 1,
     "index": 1, "copy": 1, "other": 2, "attention": 2,
 }  # fmt: skip
 #: Depth in K of one step of a tile, by bytes of an element.

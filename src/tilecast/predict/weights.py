@@ -15,6 +15,8 @@ from tilecast.errors import InputError
 
 FORMAT: Final = "tilecast-tile"
 FORMAT_VERSION: Final = "1"
+#: Entry of the safetensors metadata that holds what a file says about itself, as JSON.
+KEY: Final = "tilecast"
 MAX_BYTES: Final = 64 * 2**20
 SHIPPED: Final = Path(__file__).with_name("weights") / "tile.safetensors"
 
@@ -40,7 +42,7 @@ def read(path: str | Path | None = None) -> tuple[Tensors, dict[str, str]]:
         raise InputError(f"--weights {file}: {size} bytes, expected at most {MAX_BYTES}")
     try:
         with safe_open(file, framework="numpy") as content:
-            metadata = dict(content.metadata() or {})
+            metadata = _about((content.metadata() or {}).get(KEY, "{}"))
             tensors = {}
             for key in content.keys():  # noqa: SIM118 (not a mapping)
                 tensors[key] = np.asarray(content.get_tensor(key), dtype=np.float64)
@@ -58,6 +60,13 @@ def read(path: str | Path | None = None) -> tuple[Tensors, dict[str, str]]:
     return tensors, metadata
 
 
+def _about(text: str) -> dict[str, str]:
+    about = json.loads(text)
+    return {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()
+    }
+
+
 def write(path: str | Path, tensors: Mapping[str, NDArray[np.float64]], **about: object) -> None:
     """Write a weights file whole or not at all; `about` values go to the metadata.
 
@@ -67,9 +76,12 @@ def write(path: str | Path, tensors: Mapping[str, NDArray[np.float64]], **about:
     from safetensors.numpy import save
 
     file = Path(path)
-    metadata = {"format": FORMAT, "format_version": FORMAT_VERSION}
-    for key, value in about.items():
-        metadata[key] = value if isinstance(value, str) else json.dumps(value)
+    # one entry, since safetensors keeps several in no fixed order: equal fits make equal files
+    metadata = {
+        KEY: json.dumps(
+            {"format": FORMAT, "format_version": FORMAT_VERSION, **about}, sort_keys=True
+        )
+    }
     arrays = {key: np.array(tensors[key], dtype=np.float64, order="C") for key in sorted(tensors)}
     part = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
