@@ -40,7 +40,7 @@ def pairs(
             ones (`kv_len - q_len`), as in a cache. PyTorch's `is_causal` means 0.
     """
     first = kv_len - q_len if offset is None else offset
-    limit = _where_zero(window, q_len + kv_len)
+    limit = _where_zero(window, q_len + kv_len + abs(first))
     end = first + (1 if causal else limit)
     seen: Size = _clipped_sum(end, q_len, kv_len) - _clipped_sum(first + 1 - limit, q_len, kv_len)
     return seen
