@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tilecast.workload.blueprint import blueprint
     from tilecast.workload.capture import capture
     from tilecast.workload.graph import Graph
+    from tilecast.workload.presets import load_preset
 
 _HOME = {
     "GPU": "hardware",

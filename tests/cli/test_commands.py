@@ -146,7 +146,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "says"), BAD, ids=lambda a: " ".join(a) if isinstance(a, list) else "")
+@pytest.mark.parametrize(
+    ("arguments", "says"), BAD, ids=lambda a: " ".join(a) if isinstance(a, list) else ""
+)
 def test_bad_input_is_one_clear_line(
     capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:

@@ -20,12 +20,10 @@ GpuOption = Annotated[
     str, typer.Option("--gpu", help="Catalogue name, TOML file, or NAME,field=value,...")
 ]
 ModeOption = Annotated[str, typer.Option(help="inference, training, prefill or decode.")]
-DtypeOption = Annotated[
-    str, typer.Option(help="fp32, tf32, fp16, bf16, amp-fp16 or amp-bf16.")
-]
+DtypeOption = Annotated[str, typer.Option(help="fp32, tf32, fp16, bf16, amp-fp16 or amp-bf16.")]
 BatchOption = Annotated[int, typer.Option(help="Sequences or images in a step.")]
 SeqOption = Annotated[
-    int | None, typer.Option(help="Length processed now; the model's own default if not given.")
+    int | None, typer.Option(help="Length processed now; 1024, or all positions where fewer.")
 ]
 ContextOption = Annotated[int, typer.Option(help="Tokens already in the KV cache.")]
 AttentionOption = Annotated[str, typer.Option(help="auto (SDPA), eager, sdpa or flash.")]
@@ -35,9 +33,7 @@ LossOption = Annotated[
 OptimizerOption = Annotated[
     str | None, typer.Option(help="none, sgd, adam or adamw (training: adamw).")
 ]
-DropoutOption = Annotated[
-    bool, typer.Option("--dropout/--no-dropout", help="Dropout in training.")
-]
+DropoutOption = Annotated[bool, typer.Option("--dropout/--no-dropout", help="Dropout in training.")]
 AccumulateOption = Annotated[
     int, typer.Option(help="Forward and backward passes before an optimizer step.")
 ]

@@ -29,8 +29,7 @@ def command(before: ForecastFile, after: ForecastFile, json: common.JsonOption =
         out.print(f"{key}: {sides['before']} -> {sides['after']}")
     latency = answer["latency_s"]
     out.print(
-        f"[bold]{seconds(latency['before'])} -> {seconds(latency['after'])}[/bold]: "
-        f"{answer['why']}"
+        f"[bold]{seconds(latency['before'])} -> {seconds(latency['after'])}[/bold]: {answer['why']}"
     )
     rows = common.table("Change", "part", "before", "after", "change")
     for row in answer["families"]:

@@ -62,7 +62,9 @@ def flat(value: Any, prefix: str = "") -> list[tuple[str, Any]]:
             for row in flat(inner, f"{prefix}.{key}" if prefix else key)
         ]
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return [row for index, inner in enumerate(value) for row in flat(inner, f"{prefix}.{index}")]
+        return [
+            row for index, inner in enumerate(value) for row in flat(inner, f"{prefix}.{index}")
+        ]
     return [(prefix, value)]
 
 

@@ -9,9 +9,7 @@ import typer
 from tilecast.cli import common
 from tilecast.cli.common import amount, seconds
 
-app = typer.Typer(
-    help="One kernel on one GPU.", no_args_is_help=True, rich_markup_mode=None
-)
+app = typer.Typer(help="One kernel on one GPU.", no_args_is_help=True, rich_markup_mode=None)
 
 Dtype = Annotated[str, typer.Option(help="Precision: fp32, tf32, fp16, bf16, fp8, ...")]
 Cache = Annotated[str, typer.Option(help="State of the L2 before it starts: cold or warm.")]

@@ -29,7 +29,7 @@ ASKED: Final = ("device", "model", "mode", "seq", "batch", "option")
 MEASURED: Final = "e2e_latency"
 MODES: Final = {"inf": "inference", "train": "training"}
 #: Forward operators of a loss, which those runs did not time.
-LOSS_OPS: Final = frozenset({"aten._log_softmax", "aten.nll_loss_forward", "aten.nll_loss2d_forward"})
+LOSS_OPS: Final = frozenset({"aten._log_softmax", "aten.nll_loss_forward"})
 
 
 def evaluate_models(

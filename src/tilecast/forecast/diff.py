@@ -32,7 +32,8 @@ def read_forecast(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: expected the JSON object of a forecast")
     for key, kind in (
         ("model", str), ("gpu", str), ("latency_s", int | float), ("phases_s", dict),
-        ("kernels", list), ("families_s", dict), ("gpu_busy_s", int | float), ("host_s", int | float),
+        ("kernels", list), ("families_s", dict), ("gpu_busy_s", int | float),
+        ("host_s", int | float),
     ):  # fmt: skip
         if not isinstance(value.get(key), kind):
             raise InputError(f"{path}: {key} is missing or not as `forecast --json` writes it")
@@ -48,8 +49,8 @@ def diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         `asked` (what differs in the question), `latency_s` (before, after, change, ratio),
         `phases_s` (change of each phase), `families` and `kernels` (change of GPU time by
-        kernel family, and by name over the kernels that both list, largest first), `idle_s` (time without a kernel, before
-        and after), `bound_by` (before, after) and `why` (one line).
+        kernel family, and by name over the kernels that both list, largest first), `idle_s`
+        (time without a kernel, before and after), `bound_by` (before, after) and `why` (one line).
     """
     asked = {
         key: {"before": before.get(key), "after": after.get(key)}

@@ -126,9 +126,7 @@ def _bound_by(
     return max(shares, key=lambda name: shares[name])
 
 
-def _families(
-    table: KernelTable, row: NDArray[np.int32], durations: Floats
-) -> dict[str, float]:
+def _families(table: KernelTable, row: NDArray[np.int32], durations: Floats) -> dict[str, float]:
     time = np.bincount(table.family[row], weights=durations, minlength=len(FAMILIES))
     order = np.argsort(-time, kind="stable").tolist()
     return {FAMILIES[code]: float(time[code]) for code in order if time[code] > 0}

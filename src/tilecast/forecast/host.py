@@ -98,7 +98,5 @@ class HostWork:
             [host.forward_op_s, host.forward_view_s, host.backward_op_s, host.backward_view_s]
         )
         return (
-            by_kind[self.kind]
-            + self.listed * host.foreach_tensor_s
-            + self.launched * host.launch_s
+            by_kind[self.kind] + self.listed * host.foreach_tensor_s + self.launched * host.launch_s
         )

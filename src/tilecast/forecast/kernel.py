@@ -217,9 +217,7 @@ def _attention(
     window: int = 0,
 ) -> KernelTable:
     shared = heads if kv_heads is None else kv_heads
-    _sizes(
-        batch=batch, heads=heads, kv_heads=shared, head_dim=head_dim, q_len=q_len, kv_len=kv_len
-    )
+    _sizes(batch=batch, heads=heads, kv_heads=shared, head_dim=head_dim, q_len=q_len, kv_len=kv_len)
     _sizes(0, window=window)
     if heads % shared:
         raise InputError(f"--kv-heads {shared}: does not divide --heads {heads}")

@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tilecast.workload.graph import Graph
 
 #: A config file is a page of text; anything larger is something else.
 MAX_CONFIG_BYTES = 4 * 1024 * 1024
+#: Tokens processed when no length is asked for; the answer says so in `seq`.
+DEFAULT_SEQ = 1024
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -62,8 +65,11 @@ def graph_of(model: Any, options: Options) -> Graph:
         return _captured(model, options)
     if not model.strip():
         raise InputError("model: expected a name, a config.json or module:callable, got nothing")
-    if presets.known(model):
-        name = presets.canonical(model)
+    try:
+        name = presets.resolve(model)
+    except UnknownNameError as error:
+        unknown = error
+    else:
         return _from_config(presets.load(name), name, options, f"model {name}")
     path = Path(model)
     suffix = path.suffix.lower()
@@ -79,9 +85,16 @@ def graph_of(model: Any, options: Options) -> Graph:
         raise InputError(f"{model}: no such file (nothing is downloaded; give a local config.json)")
     if ":" in model:
         return _captured(_load_callable(model), options)
-    raise UnknownNameError(
-        "model", model, presets.names(), "or give a config.json, its folder, or module:callable"
-    )
+    raise unknown
+
+
+def _default_seq(config: Mapping[str, Any]) -> int | None:
+    """Length when none is asked for: `DEFAULT_SEQ`, or all positions where there are fewer."""
+    for field in ("n_positions", "max_position_embeddings"):
+        positions = config.get(field)
+        if isinstance(positions, int) and positions > 0:
+            return min(DEFAULT_SEQ, positions)
+    return DEFAULT_SEQ if "vocab_size" in config else None
 
 
 def _stem(path: Path) -> str:
@@ -90,8 +103,11 @@ def _stem(path: Path) -> str:
 
 
 def _from_config(config: dict[str, Any], name: str, options: Options, where: str) -> Graph:
+    if options.seq is None and options.mode != "decode" and "image_size" not in config:
+        options = replace(options, seq=_default_seq(config))
     try:
-        if blueprint.supports(config):
+        # autocast inserts casts between operators: only capture follows it
+        if blueprint.supports(config) and not options.dtype.startswith("amp-"):
             arguments: dict[str, Any] = options.graph_arguments()
             return blueprint.blueprint(config, name=name, head=options.head, **arguments)
         if not isinstance(config.get("model_type"), str):
@@ -117,7 +133,7 @@ def _captured(model: Any, options: Options) -> Graph:
 
 
 def _load_callable(reference: str) -> Any:
-    """What `module:callable` names: an `nn.Module`, or a function of no arguments that makes one."""
+    """What `module:callable` names: an `nn.Module`, or a function that makes one."""
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
         raise InputError(f"{reference}: expected module:callable")

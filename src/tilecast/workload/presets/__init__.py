@@ -16,7 +16,7 @@ from typing import Any
 
 from tilecast.errors import UnknownNameError
 
-__all__ = ["load", "names", "resolve", "source"]
+__all__ = ["load", "load_preset", "names", "resolve", "source"]
 
 #: Fields of a model's table that are about the preset rather than the model.
 _OWN_FIELDS = ("aliases", "source")
@@ -105,3 +105,7 @@ def _by_spelling() -> dict[str, str]:
         for preset in _presets().values()
         for spelling in (preset.name, *preset.aliases)
     }
+
+
+#: The name under which the package offers it.
+load_preset = load
