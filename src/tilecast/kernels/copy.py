@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-from tilecast.kernels.formula import columns, element_bytes
+from tilecast.kernels.formula import columns, element_bytes, vector_precision
 from tilecast.kernels.table import Kernel, KernelTable
 
 
@@ -31,7 +31,7 @@ def kernel(
     return Kernel(
         name,
         "copy",
-        precision,
+        vector_precision(precision),
         (elements, transposed),
         0.0,
         moved if read is None else read,
@@ -53,6 +53,6 @@ def table(
         flops=0.0 * count,
         bytes_read=count * size,
         bytes_written=count * size,
-        precision=precision,
+        precision=vector_precision(precision),
         itemsize=size,
     )

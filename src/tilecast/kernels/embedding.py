@@ -12,7 +12,7 @@ from typing import Final
 
 from numpy.typing import ArrayLike
 
-from tilecast.kernels.formula import Size, clip, columns, element_bytes
+from tilecast.kernels.formula import Size, clip, columns, element_bytes, vector_precision
 from tilecast.kernels.table import Kernel, KernelTable
 
 INDEX_BYTES: Final = 8.0
@@ -60,7 +60,7 @@ def kernel(
     return Kernel(
         NAMES[backward],
         "embedding",
-        precision,
+        vector_precision(precision),
         (tokens, width, rows, int(backward)),
         float(operations(tokens, width, backward)),
         bytes_read(tokens, width, rows, size, backward, index_bytes),
@@ -87,6 +87,6 @@ def table(
         flops=operations(count, vector, backward),
         bytes_read=bytes_read(count, vector, height, size, backward),
         bytes_written=bytes_written(count, vector, height, size, backward),
-        precision=precision,
+        precision=vector_precision(precision),
         itemsize=size,
     )

@@ -38,7 +38,15 @@ def result_bytes(precision: str) -> float:
     return max(element_bytes(precision), NARROW_RESULT_BYTES)
 
 
-def ceil_div(value: Size, by: Size) -> Size:
+def vector_precision(precision: str) -> str:
+    """What ordinary lanes compute in: fp64 for itself, fp32 for the rest.
+
+    Eager kernels widen 16-bit operands to fp32 on load; integers run at the same rate.
+    """
+    return "fp64" if precision == "fp64" else "fp32"
+
+
+def ceil_div(value: int, by: int) -> int:
     """Smallest whole number that is not below `value / by`."""
     return -(-value // by)
 

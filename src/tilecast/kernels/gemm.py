@@ -31,6 +31,13 @@ def operand_elements(batch: Size, m: Size, n: Size, k: Size) -> Size:
     return batch * (m * k + k * n)
 
 
+def bytes_read(
+    batch: Size, m: Size, n: Size, k: Size, epilogue: Size, itemsize: float, result_itemsize: float
+) -> Size:
+    """Unique bytes of both operands and of a bias of N values."""
+    return operand_elements(batch, m, n, k) * itemsize + epilogue * n * result_itemsize
+
+
 def result_elements(batch: Size, m: Size, n: Size) -> Size:
     """Elements of the result."""
     return batch * m * n
@@ -47,8 +54,8 @@ def kernel(
     precision: str = "fp32",
     itemsize: float | None = None,
     result_itemsize: float | None = None,
-    addend_bytes: float | None = None,
-    shared_elements: float = 0.0,
+    read: float | None = None,
+    name: str = "",
 ) -> Kernel:
     """One product.
 
@@ -59,24 +66,27 @@ def kernel(
         precision: of the arithmetic.
         itemsize, result_itemsize: bytes of an element in and out; by default those that the
             precision implies.
-        addend_bytes: of what is added to the product (a matrix `beta * C`); by default a bias of N
-            when there is an epilogue.
-        shared_elements: of the operands, elements that several of the batch share.
+        read: unique bytes read where the tensors are known; by default both operands and a bias.
+        name: of the kernel; by its layout by default.
     """
     size = element_bytes(precision) if itemsize is None else itemsize
     out = result_bytes(precision) if result_itemsize is None else result_itemsize
-    added = epilogue * n * out if addend_bytes is None else addend_bytes
-    name = f"{'batched_' if batch > 1 else ''}gemm_{LAYOUTS[layout]}"
     return Kernel(
-        f"{name}_bias" if epilogue else name,
+        name or kernel_name(batch, layout, epilogue),
         "gemm",
         precision,
         (batch, m, n, k, layout, epilogue),
         float(flops(batch, m, n, k)),
-        (operand_elements(batch, m, n, k) - shared_elements) * size + added,
+        bytes_read(batch, m, n, k, epilogue, size, out) if read is None else read,
         result_elements(batch, m, n) * out,
         size,
     )
+
+
+def kernel_name(batch: int, layout: int, epilogue: int = 0) -> str:
+    """Name of a product: `gemm_nt`, `batched_gemm_nn`, `gemm_nt_bias`."""
+    name = f"{'batched_' if batch > 1 else ''}gemm_{LAYOUTS[layout]}"
+    return f"{name}_bias" if epilogue else name
 
 
 def table(
@@ -107,7 +117,7 @@ def table(
         f"gemm_{LAYOUTS[int(order[0])]}" if one_layout and len(order) else "gemm",
         {"batch": b, "m": rows, "n": cols, "k": depth, "layout": order, "epilogue": bias},
         flops=flops(b, rows, cols, depth),
-        bytes_read=operand_elements(b, rows, cols, depth) * size + bias * cols * out,
+        bytes_read=bytes_read(b, rows, cols, depth, bias, size, out),
         bytes_written=result_elements(b, rows, cols) * out,
         precision=precision,
         itemsize=size,

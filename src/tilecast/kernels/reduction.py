@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tilecast.kernels.formula import Size, element_bytes
+from tilecast.kernels.formula import Size, element_bytes, vector_precision
 from tilecast.kernels.formula import columns as as_columns
 from tilecast.kernels.table import REDUCTION_KINDS, Kernel, KernelTable
 
@@ -85,7 +85,8 @@ KINDS: Final[dict[str, Kind]] = {
     "cumsum": Kind(1, outputs=1),
     # mean: 1; deviation: subtract, square, add
     "variance": Kind(4, row_results=1),
-    "sum_of_squares": Kind(2, row_results=1),
+    # multiply, add (a norm is the product of a row with itself)
+    "dot": Kind(2, row_results=1),
 }  # fmt: skip
 
 
@@ -135,7 +136,7 @@ def kernel(
         rows, columns: sizes in elements.
         kind: one of `REDUCTION_KINDS`.
         inner: stride between the elements of a row.
-        precision: of the arithmetic.
+        precision: of the tensors (halves are computed on as fp32).
         itemsize: bytes of an element; by default what the precision implies.
         read, written: unique bytes where the tensors are known; by default the formulas above.
         name: of the kernel; the kind's by default.
@@ -144,7 +145,7 @@ def kernel(
     return Kernel(
         name or kind,
         "reduction",
-        precision,
+        vector_precision(precision),
         (rows, columns, REDUCTION_KINDS.index(kind), inner),
         float(operations(kind, rows, columns)),
         float(bytes_read(kind, rows, columns, size)) if read is None else read,
@@ -171,6 +172,6 @@ def table(
         flops=operations(kind, lines, length),
         bytes_read=bytes_read(kind, lines, length, size),
         bytes_written=bytes_written(kind, lines, length, size),
-        precision=precision,
+        precision=vector_precision(precision),
         itemsize=size,
     )

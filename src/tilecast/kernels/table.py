@@ -51,7 +51,7 @@ REDUCTION_KINDS: Final[tuple[str, ...]] = (
     "sum", "softmax", "log_softmax", "layer_norm", "rms_norm", "batch_norm", "group_norm",
     "softmax_backward", "log_softmax_backward", "layer_norm_backward", "rms_norm_backward",
     "batch_norm_backward", "group_norm_backward", "nll_loss", "argmax", "topk", "sort", "cumsum",
-    "variance", "sum_of_squares",
+    "variance", "dot",
 )  # fmt: skip
 
 
