@@ -105,7 +105,8 @@ def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
         raise InputError(f"--csv {path}: cannot write it ({error.strerror})") from error
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """A figure in percent, or a dash where there is none."""
     return "-" if value is None else f"{value:.1f}"
 
 
@@ -122,7 +123,7 @@ def show(answer: dict[str, Any]) -> None:
         coverage = group.get("coverage")
         rows.add_row(
             name, str(group["rows"]), str(group["answered"]),
-            *(_percent(group.get(measure)) for measure in measures),
+            *(percent(group.get(measure)) for measure in measures),
             "-" if coverage is None else f"{coverage:.2f}",
         )  # fmt: skip
     out = common.console()

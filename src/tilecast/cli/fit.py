@@ -26,7 +26,7 @@ def command(
 ) -> None:
     """Fit the weights of the tile law on measured kernels."""
     from tilecast.cli.compare import split_gpus
-    from tilecast.cli.evaluate import progress_bar
+    from tilecast.cli.evaluate import percent, progress_bar
     from tilecast.fitting import fit
 
     with progress_bar("fitting") as progress:
@@ -37,5 +37,18 @@ def command(
         common.print_json(answer)
         return
     output = common.console()
-    for key, value in answer.items():
-        output.print(f"{key}: {value}")
+    output.print(
+        f"{answer['rows']} rows of {', '.join(answer['devices'])} fitted under protocol "
+        f"{answer['protocol']}, written to {answer['out']}"
+    )
+    rows = common.table(
+        "GPUs left out one at a time, error in percent",
+        "GPU", "group", "rows", "mean APE", "median", "p90", "bias",
+    )  # fmt: skip
+    rows.columns[1].justify = "left"
+    for row in answer["left_out"]:
+        rows.add_row(
+            row["device"], row["group"], str(row["rows"]),
+            *(percent(row[key]) for key in ("mean_ape", "median_ape", "p90_ape", "bias")),
+        )  # fmt: skip
+    output.print(rows)

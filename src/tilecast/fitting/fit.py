@@ -150,7 +150,11 @@ def fit(
             left_out_mean_ape={
                 group: round(sum(errors) / len(errors), 2)
                 for group in GROUPS
-                if (errors := [row["mean_ape"] for row in report if row["group"] == group])
+                if (errors := [
+                    float(row["mean_ape"])
+                    for row in report
+                    if row["group"] == group and row["mean_ape"] is not None
+                ])
             },
         )  # fmt: skip
     return answer

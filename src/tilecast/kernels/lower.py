@@ -72,7 +72,7 @@ def lower(graph: Graph) -> Launches:
             if found is None:
                 made = kernels_of(op, tensors, context)
                 found = known[key] = tuple([rows.setdefault(one, len(rows)) for one in made])
-        except IndexError as error:
+        except (IndexError, ValueError) as error:
             raise _bad_op(graph, position, op) from error
         except KeyError as error:
             raise InputError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from tilecast.kernels import copy, elementwise, reduction
@@ -15,13 +16,32 @@ from tilecast.kernels.table import Kernel
 from tilecast.precision import itemsize
 from tilecast.workload.graph import Tensor
 
-#: Fused optimizers: lists of the parameters' shapes read, of those written, operations.
-#: Adam: decay 1, first moment 3, second moment 4, denominator 3, update 3.
-FUSED: Final[dict[str, tuple[int, int, float]]] = {
-    "_fused_adam_": (4, 3, 14.0),
-    "_fused_adamw_": (4, 3, 14.0),
-    "_fused_sgd_": (3, 2, 6.0),
-    "_fused_adagrad_": (3, 2, 8.0),
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A fused optimizer.
+
+    Attributes:
+        lists: how many lists of the parameters' shapes it may take, gradients included; all but
+            the gradients are written.
+        steps: whether a list of step counters follows.
+        work: operations for each element.
+    """
+
+    lists: tuple[int, ...]
+    steps: bool
+    work: float
+
+
+# decay 1, first moment 3, second moment 4, denominator 3, update 3
+_ADAM: Final = Fused((4, 5), True, 14.0)
+FUSED: Final[dict[str, Fused]] = {
+    "_fused_adam_": _ADAM,
+    "_fused_adamw_": _ADAM,
+    # decay 2, momentum 2, update 2
+    "_fused_sgd_": Fused((2, 3), False, 6.0),
+    # decay 2, sum of squares 2, denominator 2, update 2
+    "_fused_adagrad_": Fused((3,), True, 8.0),
 }
 #: Reductions of each tensor to one number: a multi-tensor kernel, then one that finishes.
 _REDUCTIONS: Final[dict[str, str]] = {
@@ -118,22 +138,23 @@ def _apply(
 
 
 def _fused(call: Call) -> list[Kernel] | None:
-    read, written, work = FUSED[call.name]
-    # parameters, gradients and states, then a step counter (a scalar) for each parameter
-    first = call.inputs[0].shape
-    count = len(call.inputs)
-    for length in range(1, count + 1):
-        if length * read > count:
-            break
-        group = call.inputs[:length]
-        if all(
-            tuple(t.shape for t in call.inputs[k * length : (k + 1) * length])
-            == tuple(t.shape for t in group)
-            for k in range(1, read)
-        ) and (length == count or call.inputs[length].shape == first):
-            lists = _lists(call.inputs[: read * length], length)
-            return _apply(call, call.name.strip("_"), lists, written, True, work)
-    return None
+    """The lists are told by how many tensors there are and by their shapes."""
+    kind = FUSED[call.name]
+    found: list[tuple[int, list[Sequence[Tensor]]]] = []
+    for count in kind.lists:
+        # what is left over are scalars: a learning rate, a gradient scale, an infinity flag
+        length, left = divmod(len(call.inputs), count + kind.steps)
+        lists = _lists(call.inputs[: count * length], length) if length else []
+        if lists and all(
+            tensor.shape == like.shape
+            for tensors in lists
+            for tensor, like in zip(tensors, lists[0], strict=True)
+        ):
+            found.append((left, lists))
+    if not found:
+        return None
+    lists = min(found, key=lambda one: one[0])[1]
+    return _apply(call, call.name.strip("_"), lists, len(lists) - 1, True, kind.work)
 
 
 def _reduce(call: Call, name: str) -> list[Kernel]:
