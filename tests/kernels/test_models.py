@@ -98,7 +98,8 @@ def test_products_of_gpt2_by_the_textbook() -> None:
 
 def test_a_deep_model_has_few_distinct_kernels_and_lowers_fast() -> None:
     """GPT-2 large: thousands of operators."""
-    config = {"model_type": "gpt2", "n_embd": 1280, "n_head": 20, "n_layer": 36}
+    config = {**CONFIGS["gpt2"], "n_embd": 1280, "n_head": 20, "n_layer": 36,
+              "vocab_size": 50257, "n_positions": 1024}  # fmt: skip
     graph = blueprint(config, mode="training", batch=4, seq=1024, optimizer="adamw")
     times = []
     for _ in range(3):

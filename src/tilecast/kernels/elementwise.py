@@ -53,7 +53,9 @@ OPERATIONS: Final[dict[str, float]] = {
     "hardswish": 5.0, "hardswish_backward": 6.0, "hardsigmoid": 4.0, "hardsigmoid_backward": 3.0,
     "mish": 6.0, "mish_backward": 12.0, "softplus": 4.0, "softplus_backward": 5.0,
     "elu": 4.0, "elu_backward": 5.0, "celu": 4.0, "selu": 4.0, "hardshrink": 3.0,
-    "softshrink": 3.0, "glu": 5.0, "glu_backward": 8.0, "_glu_jvp": 8.0, "sinc": 3.0,
+    "softshrink": 3.0, "hardshrink_backward": 3.0, "softshrink_backward": 3.0,
+    "rrelu_with_noise": 4.0, "rrelu_with_noise_backward": 2.0, "glu": 5.0, "glu_backward": 8.0,
+    "_glu_jvp": 8.0, "sinc": 3.0,
     # a random number, a comparison, two multiplications
     "native_dropout": 4.0, "native_dropout_backward": 2.0, "_fused_dropout": 4.0,
     "mse_loss": 2.0, "mse_loss_backward": 3.0, "smooth_l1_loss": 5.0,

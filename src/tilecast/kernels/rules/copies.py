@@ -105,6 +105,15 @@ def border_pad(call: Call) -> list[Kernel]:
     return [move(call.inputs[0], call.outputs[0], "pad")]
 
 
+@rule(
+    "reflection_pad1d_backward", "reflection_pad2d_backward", "reflection_pad3d_backward",
+    "replication_pad1d_backward", "replication_pad2d_backward", "replication_pad3d_backward",
+)  # fmt: skip
+def border_pad_backward(call: Call) -> list[Kernel]:
+    """Zeros of the input's shape, then every gradient added into its place."""
+    return [fill(call.outputs[0]), move(call.inputs[0], call.inputs[0], "pad_backward")]
+
+
 @rule("select_backward", "slice_backward", "diagonal_backward", "unfold_backward")
 def view_backward(call: Call) -> list[Kernel]:
     """Zeros of the input's shape, with the gradient copied into its place."""

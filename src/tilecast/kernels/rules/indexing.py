@@ -50,7 +50,7 @@ def embedding_bag(call: Call) -> list[Kernel]:
     ]  # fmt: skip
 
 
-@rule("embedding_dense_backward")
+@rule("embedding_dense_backward", "_embedding_bag_backward", "_embedding_bag_dense_backward")
 def embedding_dense_backward(call: Call) -> list[Kernel]:
     """Zeros, then rows added up by index: directly for few indices, else after a sort.
 

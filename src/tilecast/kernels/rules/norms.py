@@ -120,6 +120,17 @@ def batch_norm_backward(call: Call) -> list[Kernel]:
     return [_norm("batch_norm_backward", source, channels, each, inner, call.read, call.written)]
 
 
+@rule("_weight_norm_interface", "_weight_norm_interface_backward")
+def weight_norm(call: Call) -> list[Kernel]:
+    """One kernel over the rows of a weight: their norms (or products), then the scaled rows."""
+    weight = call.outputs[0]
+    rows = weight.shape[0] if not call.attr("dim", 0) else weight.shape[-1]
+    columns = weight.elements // max(1, rows)
+    inner = 1 if not call.attr("dim", 0) else rows
+    name = call.name.removeprefix("_").replace("_interface", "")
+    return [_norm("dot", weight, rows, columns, inner, call.read, call.written, name)]
+
+
 @rule("native_group_norm", "group_norm")
 def group_norm(call: Call) -> list[Kernel]:
     """Statistics of each group, factors of each channel, then the transform."""
