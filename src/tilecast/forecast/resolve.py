@@ -121,7 +121,7 @@ def _from_config(config: dict[str, Any], name: str, options: Options, where: str
     except InputError as error:
         text = str(error)
         raise InputError(text if where in text else f"{where}: {text}") from error
-    graph.name = graph.name or name
+    graph.name = name or graph.name
     return graph
 
 
