@@ -212,6 +212,13 @@ def test_copies_know_a_transposition() -> None:
     assert [one["transposed"] for one in (straight, turned, kept)] == [0, 1, 0]
 
 
+def test_elementwise_knows_a_transposed_operand() -> None:
+    (straight,) = lowered("add", [(4, 6), (4, 6)], [(4, 6)])
+    (turned,) = lowered("add", [(4, 6), COLUMN_MAJOR], [(4, 6)])
+    assert (straight["transposed"], turned["transposed"]) == (0, 1)
+    assert turned["read"] == straight["read"]
+
+
 def test_a_destination_is_not_read() -> None:
     (one,) = lowered("copy_", [(64,), (1,)], [(64,)])
     assert (one["read"], one["written"]) == (4, 256)

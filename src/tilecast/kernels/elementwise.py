@@ -94,6 +94,7 @@ def kernel(
     outputs: int = 1,
     ops_per_element: float = 1.0,
     *,
+    transposed: int = 0,
     precision: str = "fp32",
     itemsize: float | None = None,
     read: float | None = None,
@@ -106,6 +107,7 @@ def kernel(
         elements: of the output.
         inputs, outputs: tensors read and written.
         ops_per_element: floating-point operations for each element.
+        transposed: 1 where an operand and the result differ in which dimension is contiguous.
         precision: of the tensors (halves are computed on as fp32).
         itemsize: bytes of an element; by default what the precision implies.
         read, written: unique bytes where the tensors are known (mixed dtypes, broadcast operands);
@@ -117,7 +119,7 @@ def kernel(
         name,
         "elementwise",
         vector_precision(precision),
-        (elements, inputs, outputs, round(ops_per_element)),
+        (elements, inputs, outputs, round(ops_per_element), transposed),
         float(operations(elements, ops_per_element)),
         tensor_bytes(elements, inputs, size) if read is None else read,
         tensor_bytes(elements, outputs, size) if written is None else written,

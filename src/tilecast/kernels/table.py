@@ -29,7 +29,8 @@ FAMILY_CODE: Final[dict[str, int]] = {name: code for code, name in enumerate(FAM
 DIM_NAMES: Final[dict[str, tuple[str, ...]]] = {
     # layout: 0 NN, 1 NT, 2 TN, 3 TT (is A, is B stored transposed); epilogue: 0 none, 1 bias
     "gemm": ("batch", "m", "n", "k", "layout", "epilogue"),
-    "elementwise": ("elements", "inputs", "outputs", "ops_per_element"),
+    # transposed: an operand and the result differ in which dimension is contiguous
+    "elementwise": ("elements", "inputs", "outputs", "ops_per_element", "transposed"),
     # kind: index in REDUCTION_KINDS; a row of `columns` elements is reduced; `inner` is the stride
     # between its elements (1 = contiguous rows)
     "reduction": ("rows", "columns", "kind", "inner"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from tilecast.kernels import copy
-from tilecast.kernels.formula import ceil_div
 from tilecast.kernels.rules.call import Call, precision_of, rule, turned, unique_bytes
 from tilecast.kernels.table import Kernel
 from tilecast.precision import itemsize
@@ -75,7 +74,7 @@ def cat(call: Call) -> list[Kernel]:
     parts = [tensor for tensor in call.inputs if tensor.elements]
     size = itemsize(out.dtype)
     kernels = []
-    for first in range(0, ceil_div(len(parts), CAT_TENSORS) * CAT_TENSORS, CAT_TENSORS):
+    for first in range(0, len(parts), CAT_TENSORS):
         batch = parts[first : first + CAT_TENSORS]
         elements = sum(tensor.elements for tensor in batch)
         kernels.append(

@@ -7,7 +7,7 @@ from typing import Final
 from tilecast.kernels import elementwise, reduction
 from tilecast.kernels.elementwise import GELU_TANH, OPERATIONS
 from tilecast.kernels.formula import vector_precision
-from tilecast.kernels.rules.call import Call, base_name, precision_of, rule, unique_bytes
+from tilecast.kernels.rules.call import Call, base_name, precision_of, rule, turned, unique_bytes
 from tilecast.kernels.rules.copies import fill, move
 from tilecast.kernels.table import Kernel
 from tilecast.precision import itemsize
@@ -39,6 +39,7 @@ def pointwise(
         len(inputs),
         len(outputs),
         ops_per_element,
+        transposed=max((turned(t, main) for t in inputs if t.elements == elements), default=0),
         precision=vector_precision(precision_of(widest)),
         itemsize=itemsize(main.dtype),
         read=sum(map(unique_bytes, inputs)) if read is None else read,

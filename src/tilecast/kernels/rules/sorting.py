@@ -83,7 +83,9 @@ def masked_select(call: Call) -> list[Kernel]:
     return [*nonzero_kernels(flat), gather]
 
 
-def _sort(call: Call, outputs: tuple[Tensor, ...]) -> list[Kernel]:
+@rule("sort", "argsort", "msort", "sort_stable")
+def sort(call: Call) -> list[Kernel]:
+    """Values and positions: in one thread block for short rows, else a radix sort."""
     source = call.inputs[0]
     dim = int(call.attr("dim", -1)) % max(1, len(source.shape))
     columns = source.shape[dim] if source.shape else 1
@@ -106,12 +108,6 @@ def _sort(call: Call, outputs: tuple[Tensor, ...]) -> list[Kernel]:
         fill(places, "sort_positions"),
         *radix_sort(source.elements, bits, bits / 8, itemsize("int64")),
     ]
-
-
-@rule("sort", "argsort", "msort", "sort_stable")
-def sort(call: Call) -> list[Kernel]:
-    """Values and positions: in one thread block for short rows, else a radix sort."""
-    return _sort(call, call.outputs)
 
 
 @rule("topk", "kthvalue", "median", "nanmedian", "mode")
