@@ -47,7 +47,7 @@ def import_time() -> float:
 
 def another_gpu() -> float:
     """A graph that is captured and lowered already, priced on one more GPU."""
-    options = {"mode": "training", "batch": 4, "seq": 1024}
+    options = {"mode": "training", "batch": 4, "seq": 1024, "optimizer": "adamw"}
     graph = tilecast.blueprint(tilecast.load_preset("gpt2-large"), **options)
     prepared = tilecast.prepare(graph)
     law = tilecast.load_law("tile")

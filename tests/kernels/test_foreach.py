@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from op_graphs import lowered, one_op
+from op_graphs import lowered, one_op, rows
 
 from tilecast.kernels import lower
 from tilecast.kernels.foreach import CHUNK, LARGE_ARGUMENTS, SMALL_ARGUMENTS, Limits, launches
@@ -81,6 +81,15 @@ def test_bytes_of_a_multi_tensor_launch() -> None:
     (one,) = lowered("_foreach_addcmul_", [*group, *group, *group], group)
     assert (one["read"], one["written"]) == (3 * 4096, 4096)
     assert one["flops"] == 3 * 1024
+
+
+def test_a_list_that_is_given_twice_is_read_once() -> None:
+    """As in Adam: second moments plus gradients times gradients."""
+    graph = one_op("_foreach_addcmul_", [(1000,), (1000,)], [(1000,)])
+    graph.ops.clear()
+    graph.add_op("aten._foreach_addcmul_", [0, 1, 1], [2])
+    (one,) = rows(lower(graph))
+    assert (one["inputs"], one["read"]) == (3, 2 * 4000)
 
 
 def test_lists_of_other_layouts_go_one_by_one() -> None:

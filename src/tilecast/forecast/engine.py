@@ -82,7 +82,7 @@ def price(
         host_s=float(host_s.sum()) * stretch,
         gpu_busy_s=busy * stretch,
         launches=len(row),
-        parameters=graph.parameters,
+        parameters=prepared.parameters,
         flops=flops,
         bytes=prepared.bytes * repeats,
         mfu=flops / (latency * peak) if latency > 0 else 0.0,

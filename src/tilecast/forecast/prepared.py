@@ -60,6 +60,7 @@ class Prepared:
         flops: of one pass over the graph, what `mfu` counts: GEMM, convolution and attention.
         total_flops: the same with every elementwise and reduction operation.
         bytes: unique bytes of every launch, summed.
+        parameters: of the model, tied ones once.
     """
 
     graph: Graph
@@ -74,6 +75,7 @@ class Prepared:
     flops: float
     total_flops: float
     bytes: float
+    parameters: int
 
     def warm_on(self, gpu: GPU) -> NDArray[np.int8]:
         """Share of its reads that each launch finds in the L2, in steps of 1/WARM_STEPS."""
@@ -124,6 +126,7 @@ def prepare(graph: Graph) -> Prepared:
         flops=float(np.sum((table.flops * dense)[kernel])),
         total_flops=float(np.sum(table.flops[kernel])),
         bytes=float(np.sum(table.footprint[kernel])),
+        parameters=graph.parameters,
     )
 
 

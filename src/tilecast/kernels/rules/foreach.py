@@ -117,6 +117,8 @@ def _apply(
     depth = min(_MOST_LISTS, len(lists) + (0 if in_place else results))
     taken = len(lists) if reads is None else reads
     main = lists[0]
+    # a list that is given twice is read once
+    again = sum(len(main) * place in call.repeated for place in range(1, taken))
     if not _fast(lists):
         return [
             pointwise(name, tuple(tensors)[-taken:] if taken else (), (tensors[0],), work)
@@ -127,7 +129,8 @@ def _apply(
     precision = precision_of(main[0])
     return [
         elementwise.kernel(
-            elements, taken, results, work, precision=precision, itemsize=size, name=name
+            elements, taken, results, work, precision=precision, itemsize=size,
+            read=(taken - again) * elements * size, name=name,
         )
         if work
         else copy.kernel(

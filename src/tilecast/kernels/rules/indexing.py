@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tilecast.kernels import embedding, index, reduction
@@ -43,11 +44,8 @@ def embedding_bag(call: Call) -> list[Kernel]:
     )  # fmt: skip
     additions = embedding.operations(indices.elements, weight.shape[1], True)
     return [
-        Kernel(
-            "embedding_bag", made.family, made.precision, made.dims, float(additions),
-            made.bytes_read, unique_bytes(out), made.itemsize,
-        )
-    ]  # fmt: skip
+        replace(made, name="embedding_bag", flops=float(additions), bytes_written=unique_bytes(out))
+    ]
 
 
 @rule("embedding_dense_backward", "_embedding_bag_backward", "_embedding_bag_dense_backward")
@@ -89,9 +87,10 @@ def embedding_dense_backward(call: Call) -> list[Kernel]:
             written=unique_bytes(offsets), name="scan",
         ),
         pointwise("partial_offsets", (offsets, offsets), (starts,), 1.0),
-        Kernel(
-            add.name, add.family, add.precision, add.dims, add.flops,
-            add.bytes_read + unique_bytes(starts), unique_bytes(sums), add.itemsize,
+        replace(
+            add,
+            bytes_read=add.bytes_read + unique_bytes(starts),
+            bytes_written=unique_bytes(sums),
         ),
         index.kernel(
             segments * width, width, scatter=True, precision=precision_of(gradient),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tilecast.kernels import gemm
-from tilecast.kernels.formula import NARROW_RESULT_BYTES, ceil_div, element_bytes, product
+from tilecast.kernels.formula import ceil_div, element_bytes, product
 from tilecast.kernels.rules.call import (
     Call,
     precision_of,
@@ -55,12 +56,12 @@ def _gemm(
     narrow = call.context.weights if right_is_weight else ""
     if narrow and narrow not in WEIGHT_ONLY:
         precision = narrow
-    for operand in (left, right):
+    for is_right, operand in enumerate((left, right)):
         order = _order(operand) if len(operand.shape) > 1 else 0
-        if operand is right and right_order is not None:
+        if is_right and right_order is not None:
             order = right_order
         size = itemsize(operand.dtype)
-        if narrow and (operand is right or narrow not in WEIGHT_ONLY):
+        if narrow and (is_right or narrow not in WEIGHT_ONLY):
             size = min(size, element_bytes(narrow))
         if order is None:
             kernels.append(move(operand, Tensor(operand.shape, operand.dtype), "copy"))
@@ -77,7 +78,7 @@ def _gemm(
             batch, m, n, k, layout=2 * orders[0] + orders[1], epilogue=epilogue,
             precision=precision,
             itemsize=element_bytes(narrow) if precision == narrow else itemsize(left.dtype),
-            result_itemsize=max(itemsize(out.dtype), NARROW_RESULT_BYTES), read=read,
+            result_itemsize=itemsize(out.dtype), read=read,
         )
     )  # fmt: skip
     return kernels
@@ -168,7 +169,7 @@ def mv(call: Call) -> list[Kernel]:
     return _gemm(call, matrix, vector, (1, matrix.shape[0], 1, matrix.shape[1]), addend)
 
 
-@rule("dot", "vdot", "inner")
+@rule("dot", "vdot")
 def dot(call: Call) -> list[Kernel]:
     """[K] @ [K]."""
     a, b = call.inputs[:2]
@@ -211,9 +212,4 @@ def grouped_mm(call: Call) -> list[Kernel]:
         name="grouped_gemm",
     )  # fmt: skip
     # the last group is not full: what is computed is every row once
-    return [
-        Kernel(
-            made.name, made.family, made.precision, made.dims, float(exact), made.bytes_read,
-            call.written, made.itemsize,
-        )
-    ]  # fmt: skip
+    return [replace(made, flops=float(exact), bytes_written=call.written)]
