@@ -364,6 +364,8 @@ def test_boolean_masks_become_positions() -> None:
         one["name"] for one in lowered("index", [(100, 64), Tensor((100,), "bool")], [(9, 64)])
     ]
     assert names == ["nonzero_count", "nonzero_select", "index"]
+    *_, one = lowered("index", [(100, 64), Tensor((100,), "bool")], [(9, 64)])
+    assert (one["width"], one["read"]) == (64, 9 * 64 * 4 + 9 * 8)
 
 
 def test_index_put() -> None:

@@ -100,62 +100,61 @@ def embedding_dense_backward(call: Call) -> list[Kernel]:
     ]  # fmt: skip
 
 
-def _is_mask(tensor: Tensor) -> bool:
-    return tensor.dtype in ("bool", "uint8")
+def _positions(
+    source: Tensor, indices: tuple[Tensor, ...], moved: int
+) -> tuple[list[Kernel], tuple[Tensor, ...]]:
+    """Indices as integers, and the kernels that turn boolean masks among them into those.
 
-
-def _split_masks(indices: tuple[Tensor, ...]) -> tuple[list[Kernel], int]:
-    """Kernels that turn boolean masks among the indices into positions; how many indices then."""
+    A mask that covers some dimensions of `source` selects as many rows of the others as make up
+    the `moved` elements.
+    """
     kernels: list[Kernel] = []
-    count = 0
+    places: list[Tensor] = []
     for tensor in indices:
-        if _is_mask(tensor):
-            kernels += nonzero_kernels(tensor)
-            count += len(tensor.shape)
-        else:
-            count += 1
-    return kernels, count
+        if tensor.dtype not in ("bool", "uint8"):
+            places.append(tensor)
+            continue
+        rows = max(1, moved * tensor.elements // max(1, source.elements))
+        rank = max(1, len(tensor.shape))
+        kernels += nonzero_kernels(tensor, Tensor((rows, rank), "int64"))
+        places += [Tensor((rows,), "int64")] * rank
+    return kernels, tuple(places)
 
 
-def _index_bytes(indices: tuple[Tensor, ...]) -> float:
-    return sum(unique_bytes(tensor) for tensor in indices if not _is_mask(tensor))
-
-
-def _width(moved: int, indices: tuple[Tensor, ...]) -> int:
-    places = max((t.elements for t in indices if not _is_mask(t)), default=moved)
-    return max(1, moved // max(1, places))
+def _width(moved: int, places: tuple[Tensor, ...]) -> int:
+    named = max((tensor.elements for tensor in places), default=1)
+    return max(1, moved // max(1, named))
 
 
 @rule("index", "_unsafe_index", "take", "index_select", "gather", "take_along_dim")
 def gather(call: Call) -> list[Kernel]:
     """One gather; boolean masks are turned into positions first."""
     source, *rest = call.inputs
-    indices = tuple(rest)
     out = call.outputs[0]
-    masks, _ = _split_masks(indices)
     moved = out.elements
+    masks, places = _positions(source, tuple(rest), moved)
     size = itemsize(out.dtype)
-    taken = min(float(moved), float(source.elements)) * size
-    if call.name in ("index", "_unsafe_index") and masks:
-        taken += moved / _width(moved, ()) * index.INDEX_BYTES
+    read = min(moved, source.elements) * size + sum(map(unique_bytes, places))
     return [
         *masks,
         index.kernel(
-            moved, _width(moved, indices), precision=precision_of(out), itemsize=size,
-            read=taken + _index_bytes(indices), written=unique_bytes(out), name=call.name,
+            moved, _width(moved, places), precision=precision_of(out), itemsize=size, read=read,
+            written=unique_bytes(out), name=call.name,
         ),
     ]  # fmt: skip
 
 
-def _scatter(call: Call, target: Tensor, indices: tuple[Tensor, ...], source: Tensor | None,
-             moved: int, adds: bool) -> Kernel:  # fmt: skip
+def _scatter(
+    call: Call, target: Tensor, places: tuple[Tensor, ...], source: Tensor | None, moved: int,
+    adds: bool,
+) -> Kernel:  # fmt: skip
     size = itemsize(target.dtype)
-    read = _index_bytes(indices) + (unique_bytes(source) if source is not None else 0.0)
+    read = sum(map(unique_bytes, places)) + (unique_bytes(source) if source is not None else 0.0)
     written = min(moved, target.elements) * size
     return index.kernel(
-        moved, _width(moved, indices), scatter=True, precision=precision_of(target),
+        moved, _width(moved, places), scatter=True, precision=precision_of(target),
         itemsize=size, read=read + (written if adds else 0.0), written=written, adds=adds,
-        name=call.name.rstrip("_").lstrip("_"),
+        name=call.name.strip("_"),
     )  # fmt: skip
 
 
@@ -195,21 +194,24 @@ def index_put(call: Call) -> list[Kernel]:
     """One scatter, or when it accumulates: linear places, a sort of them, and sums by place."""
     target, *rest = call.inputs
     indices, values = tuple(rest[:-1]), rest[-1]
-    kernels = _into_copy(call)
-    masks, count = _split_masks(indices)
-    kernels += masks
-    wide = [t.elements for t in indices if not _is_mask(t)]
-    places = max(wide) if wide else max(1, values.shape[0] if values.shape else 1)
-    moved = values.elements if values.elements > 1 else places
+    if values.elements > 1:
+        moved = values.elements
+    else:
+        moved = max((t.elements for t in indices), default=1)
+    masks, places = _positions(target, indices, moved)
+    kernels = [*_into_copy(call), *masks]
     if not call.attr("accumulate", False):
-        return [*kernels, _scatter(call, target, indices, values, moved, False)]
-    linear = Tensor((places,), "int64")
-    kernels += [pointwise("linear_index", (linear,), (linear,), 2.0)] * max(1, count)
-    size = itemsize("int64")
-    kernels.append(fill(linear, "arange"))
-    kernels += radix_sort(places, STORAGE_BITS["int64"], size, size)
-    kernels.append(_scatter(call, target, (linear, linear), values, moved, True))
-    return kernels
+        return [*kernels, _scatter(call, target, places, values, moved, False)]
+    count = max((t.elements for t in places), default=1)
+    linear = Tensor((count,), "int64")
+    size = itemsize(linear.dtype)
+    return [
+        *kernels,
+        *[pointwise("linear_index", (linear,), (linear,), 2.0)] * max(1, len(places)),
+        fill(linear, "arange"),
+        *radix_sort(count, STORAGE_BITS[linear.dtype], size, size),
+        _scatter(call, target, (linear, linear), values, moved, True),
+    ]
 
 
 @rule("masked_scatter", "masked_scatter_")

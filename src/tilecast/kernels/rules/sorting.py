@@ -46,10 +46,9 @@ def radix_sort(count: int, key_bits: int, key_bytes: float, value_bytes: float) 
 
 
 def nonzero_kernels(mask: Tensor, coordinates: Tensor | None = None) -> list[Kernel]:
-    """Count what is set, pick the positions, and turn them into coordinates."""
+    """Count what is set, pick the positions, and turn them into (rows, rank) coordinates."""
     dims = tuple(range(len(mask.shape)))
-    picked = coordinates or Tensor((mask.elements,), "int64")
-    rows = picked.shape[0] if picked.shape else 1
+    rows = mask.elements if coordinates is None else coordinates.shape[0]
     flat = Tensor((rows,), "int64")
     kernels = [
         reduce("nonzero_count", "sum", mask, (Tensor((), "int32"),), dims),
