@@ -9,7 +9,9 @@ import pytest
 from law_samples import make_gpu, random_table
 
 from tilecast.errors import UnknownNameError
+from tilecast.hardware import gpu as catalogue_gpu
 from tilecast.hardware.gpu import Microbenchmarks
+from tilecast.kernels import conv
 from tilecast.kernels.table import KernelTable
 from tilecast.predict import DOMAINS, law_names, load_law
 from tilecast.predict.clock import rate_of
@@ -172,3 +174,14 @@ def test_chunks_do_not_change_a_forecast(monkeypatch: pytest.MonkeyPatch) -> Non
     whole = load_law("tile").predict(table, gpu)
     monkeypatch.setattr("tilecast.predict.tile.CHUNK", 7)
     np.testing.assert_array_equal(load_law("tile").predict(table, gpu).latency_s, whole.latency_s)
+
+
+def test_a_strided_data_gradient_costs_no_more_than_its_flops_say() -> None:
+    """Stride 2 reaches each input pixel with a quarter of the taps: same FLOPs as forward."""
+    law, place = load_law("tile"), catalogue_gpu("a100")
+    shape = (32, 256, 512, 56, 56, 1, 1)
+    forward, gradient = (
+        law.predict(conv.table(*shape, stride=2, direction=way), place).latency_s[0]
+        for way in (0, 1)
+    )
+    assert gradient < 3 * forward

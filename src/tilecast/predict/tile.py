@@ -293,7 +293,8 @@ def products_of(table: KernelTable, family: str, dram: Floats) -> Products:
     """The matrix products that a table of gemm or conv rows runs.
 
     A convolution is an implicit GEMM for each group: forward M = N*P*Q, N = K/g, K = C/g*R*S; data
-    gradient M = N*H*W, N = C/g, K = K/g*R*S; weight gradient M = K/g, N = C/g*R*S, K = N*P*Q.
+    gradient M = N*H*W, N = C/g, K = K/g*R*S*(P*Q)/(H*W), since of the taps only those that a strided
+    output really used reach an input pixel; weight gradient M = K/g, N = C/g*R*S, K = N*P*Q.
     """
     dims = table.dims.astype(np.float64)
     if family == "gemm":
@@ -314,7 +315,8 @@ def products_of(table: KernelTable, family: str, dram: Floats) -> Products:
         which = [own["pass"] == 1, own["pass"] == 2]
         m = np.select(which, [pixels_in, channels_out], pixels_out)
         n = np.select(which, [channels_in, channels_in * taps], channels_out)
-        k = np.select(which, [channels_out * taps, pixels_out], channels_in * taps)
+        reaching = taps * pixels_out / np.maximum(pixels_in, 1.0)
+        k = np.select(which, [channels_out * reaching, pixels_out], channels_in * taps)
         batch, m, n, k = (np.maximum(size, 1.0) for size in (groups, m, n, k))
     return Products(batch, m, n, k, table.itemsize, table.footprint, dram)
 
