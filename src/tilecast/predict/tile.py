@@ -293,8 +293,8 @@ def products_of(table: KernelTable, family: str, dram: Floats) -> Products:
     """The matrix products that a table of gemm or conv rows runs.
 
     A convolution is an implicit GEMM for each group: forward M = N*P*Q, N = K/g, K = C/g*R*S; data
-    gradient M = N*H*W, N = C/g, K = K/g*R*S*(P*Q)/(H*W), since of the taps only those that a strided
-    output really used reach an input pixel; weight gradient M = K/g, N = C/g*R*S, K = N*P*Q.
+    gradient M = N*H*W, N = C/g, K = K/g*R*S*(P*Q)/(H*W), since with a stride not every tap reaches
+    an input pixel; weight gradient M = K/g, N = C/g*R*S, K = N*P*Q.
     """
     dims = table.dims.astype(np.float64)
     if family == "gemm":
