@@ -53,7 +53,7 @@ def another_gpu() -> float:
     law = tilecast.load_law("tile")
     gpus = [tilecast.gpu(name) for name in ("a100", "h100", "l4", "v100")]
     tilecast.price(prepared, gpus[0], law)
-    return best_of(lambda: [tilecast.price(prepared, one, law) for one in gpus], 5) / len(gpus)
+    return best_of(lambda: [tilecast.price(prepared, one, law) for one in gpus], 60) / len(gpus)
 
 
 def mixed_table(rows: int) -> list[KernelTable]:

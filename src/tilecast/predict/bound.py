@@ -5,19 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from tilecast.hardware.gpu import GPU
-from tilecast.kernels.table import FAMILY_CODE, Floats, KernelTable
+from tilecast.kernels.table import FAMILIES, Floats, KernelTable
 from tilecast.precision import PRECISIONS
 
 #: Families whose arithmetic runs on matrix cores where the GPU has them for the precision.
 MATRIX_FAMILIES = ("gemm", "conv", "attention")
+_ON_MATRIX_CORES = np.array([int(family in MATRIX_FAMILIES) for family in FAMILIES])
 
 
 def peak_flops(table: KernelTable, gpu: GPU) -> Floats:
     """FLOP/s that the GPU offers to each row (n,): matrix or vector peak of its precision."""
-    matrix = np.array([gpu.matrix_peak(p) for p in PRECISIONS])
-    vector = np.array([gpu.vector_peak(p) for p in PRECISIONS])
-    codes = [FAMILY_CODE[family] for family in MATRIX_FAMILIES]
-    return np.where(np.isin(table.family, codes), matrix[table.precision], vector[table.precision])
+    peaks = np.ones((2, len(PRECISIONS)))
+    for code in np.flatnonzero(np.bincount(table.precision, minlength=len(PRECISIONS))).tolist():
+        precision = PRECISIONS[code]
+        peaks[:, code] = gpu.vector_peak(precision), gpu.matrix_peak(precision)
+    peak: Floats = peaks[_ON_MATRIX_CORES[table.family], table.precision]
+    return peak
 
 
 def dram_bytes(table: KernelTable, gpu: GPU) -> Floats:
