@@ -16,7 +16,7 @@ LOSSES: Final = ("none", "cross-entropy", "model")
 OPTIMIZERS: Final = ("none", "sgd", "adam", "adamw")
 DTYPES: Final = ("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16")
 #: Larger than any run; a count above it is a slip of the keyboard.
-MAX_COUNT: Final = 1_000_000_000
+MAX_COUNT: Final = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)

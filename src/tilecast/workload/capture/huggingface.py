@@ -157,7 +157,11 @@ def set_attention(model: Any, attention: str) -> None:
 
 def _first_line(error: BaseException) -> str:
     text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    # a line that ends in a colon announces the next one
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def _text_config(config: Any) -> Any:
