@@ -16,7 +16,7 @@ from tilecast.kernels.table import DIM_NAMES, FAMILIES, KernelTable
 from tilecast.predict.law import BOUNDS, DOMAINS, Law, Prediction
 
 #: Where the default host costs come from, for `sources`.
-HOST_DATA = "eager PyTorch dispatch, python -m bench.host"
+HOST_DATA = "set by hand beside python -m bench.host"
 
 Floats = NDArray[np.float64]
 
