@@ -31,11 +31,12 @@ SYNCHRONISING: Final[frozenset[str]] = frozenset(
 class HostModel:
     """Seconds of host time in eager mode.
 
-    The defaults are set by hand, in the range of what `python -m bench.host` measures: PyTorch's own
-    eager CPU path over tensors too small to compute on (7.7 us for a mean forward operator and
-    4.7 us for a backward one on a small shared machine; a server's core is faster). That
-    regression cannot tell views from work well, so the split between them is a judgement. `launch_s` is a
-    `cudaLaunchKernel` call, which that path lacks: 2 to 4 us on server CPUs, taken at its middle.
+    The defaults are set by hand, in the range of what `python -m bench.host` measures:
+    PyTorch's own eager CPU path over tensors too small to compute on (7.7 us for a mean forward
+    operator and 4.7 us for a backward one on a small shared machine; a server's core is faster).
+    That regression cannot tell views from work well, so the split between them is a judgement.
+    `launch_s` is a `cudaLaunchKernel` call, which that path lacks: 2 to 4 us on server CPUs,
+    taken at its middle.
 
     Attributes:
         forward_op_s: a forward operator that launches kernels, with the Python around it.
