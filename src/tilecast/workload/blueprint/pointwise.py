@@ -231,4 +231,7 @@ class Pointwise(Views):
         first, second = self.dtypes[a], self.dtypes[b]
         if first == second or not self.shapes[b]:
             return first
-        return "float32" if "float32" in (first, second) else first
+        for wide in ("float64", "float32"):
+            if wide in (first, second):
+                return wide
+        return first
