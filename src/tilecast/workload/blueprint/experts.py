@@ -78,7 +78,7 @@ def block(b: Builder, x: int, name: str, route: Routing) -> int:
     b.module = name
     shape = b.shapes[x]
     rows = b.view(x, -1, shape[-1])
-    rows, weights, choice = _router(b, rows, f"{name}.gate", route)
+    weights, choice = _router(b, rows, f"{name}.gate", route)
     run = _grouped if b.dtype == "bfloat16" else _one_by_one
     b.module = f"{name}.experts"
     out = run(b, rows, weights, choice, f"{name}.experts", route)
@@ -86,19 +86,18 @@ def block(b: Builder, x: int, name: str, route: Routing) -> int:
     return b.view(out, *shape)
 
 
-def _router(b: Builder, x: int, name: str, route: Routing) -> tuple[int, int, int]:
-    """Choose experts.
+def _router(b: Builder, x: int, name: str, route: Routing) -> tuple[int, int]:
+    """Choose experts for (tokens, width) rows.
 
     Returns:
-        The (tokens, width) rows as the router saw them, (tokens, chosen) weights in fp32 that sum
-        to one, and (tokens, chosen) int64 expert numbers.
+        (tokens, chosen) weights in fp32 that sum to one, and int64 expert numbers.
     """
     b.module = name
     x = b.view(x, -1, b.shapes[x][-1])
     logits = b.linear(x, name, route.experts, bias=False)
     odds = b.softmax(b.cast(logits, "float32"))
     best, choice = _top(b, odds, route.chosen)
-    return x, _divided(b, best, _sum(b, best, 1, keep=True)), choice
+    return _divided(b, best, _sum(b, best, 1, keep=True)), choice
 
 
 # ---- the two ways to run experts ---------------------------------------------------------------
@@ -274,7 +273,7 @@ def _add_rows(b: Builder, x: int, rows: int, values: int) -> int:
         b.emit("aten.index_select", (g, rows), (picked,), (("dim", 0),))
         return g, b.expand_gradient(picked, shape)
 
-    b.record(backward, (x, values), (out,), (rows,))
+    b.record(backward, (x, values), (out,), (rows, values))
     return out
 
 
