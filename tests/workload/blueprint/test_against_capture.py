@@ -48,7 +48,7 @@ CASES = [
     ("mixtral", {"mode": "training", "dtype": "bf16", "attention": "eager", "loss": "model"}),
     ("mixtral", {"mode": "training", "optimizer": "sgd", "accumulate_gradients": True}),
     ("mixtral", {"mode": "training", "dtype": "fp16", "attention": "eager"}),
-    ("mixtral", {"mode": "training", "dtype": "fp64"}),
+    ("mixtral", {"mode": "training", "dtype": "fp64", "seq": 7, "batch": 3}),
     ("mixtral", {"mode": "prefill", "dtype": "bf16", "batch": 1, "seq": 64}),
     ("mixtral", {"mode": "decode", "dtype": "bf16", "seq": 1, "context": 9}),
     ("mixtral", {"mode": "decode", "dtype": "fp16", "batch": 1, "seq": 1, "context": 9}),

@@ -58,6 +58,14 @@ def _key(tensor: torch.Tensor) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+def _share(choices: int, classes: int, index: int) -> int:
+    """Choices of one class: an even split, of which the first classes get what is left over.
+
+    A class past the last one that can be chosen (a sentinel) gets none.
+    """
+    return choices // classes + (index < choices % classes) if index < classes else 0
+
+
 class Values:
     """Integer values computed alongside, and the fill of one-hot masks."""
 
@@ -67,6 +75,8 @@ class Values:
         self._choices: dict[tuple[Any, ...], float] = {}
         #: (classes that can be chosen, choices made) of one-hot masks.
         self._one_hot: dict[tuple[Any, ...], tuple[int, int]] = {}
+        #: Choices that fell on the one class that a slice of a one-hot mask is for.
+        self._chosen: dict[tuple[Any, ...], int] = {}
         self._keep: list[Any] = []  # storages, so that no address is used twice
         self._format: Any = None
         self.balanced = False  # whether balanced routing was assumed
@@ -137,7 +147,7 @@ class Values:
                 )
             self.balanced = True
             if fill < 1:
-                rows = max(1, round(mask.numel() * fill))
+                rows = self._chosen.get(_key(mask)) or max(1, round(mask.numel() * fill))
                 return mask.new_empty((rows, mask.dim()), dtype=torch.int64)
             value = torch.ones(mask.shape, dtype=torch.bool)
         indices = value.nonzero()
@@ -172,11 +182,14 @@ class Values:
                 self._pass_on(self._fill, operands, tensor)
                 if name in _WHOLE and operands and _key(operands[0]) in self._one_hot:
                     self._one_hot[_key(tensor)] = self._one_hot[_key(operands[0])]
+                elif name == "aten::select":
+                    self._slice_choices(operands[0], args[1], args[2], tensor)
             elif name in _REDUCE_FILL:
                 self._pass_on(
                     self._fill, operands, tensor, operands[0].numel() / max(1, tensor.numel())
                 )
-                self._count_choices(operands[0], tensor)
+                if len(args) > 1 and args[1] is not None:
+                    self._count_choices(operands[0], args[1], tensor)
             elif name == "aten::scatter_" and len(operands) == 2 and operands[0].numel():
                 one_hot, index = operands
                 # A class that no choice can take (a sentinel) is left out of the average.
@@ -194,19 +207,29 @@ class Values:
         if found:
             known[_key(result)] = min(found) if factor == 1 else min(1.0, min(found) * factor)
 
-    def _count_choices(self, one_hot: torch.Tensor, result: torch.Tensor) -> None:
-        """Know how often each class was chosen, once a mask is summed to one number a class.
-
-        Classes share the choices evenly; the first ones get what is left over. A class that no
-        choice can take (a sentinel after the others) gets none.
-        """
+    def _split_of(self, one_hot: torch.Tensor, dim: int) -> tuple[int, int]:
+        """(classes that can be chosen, choices made) if `dim` counts a mask's classes, else 0s."""
         classes, choices = self._one_hot.get(_key(one_hot), (0, 0))
-        if classes and result.dim() == 1 and result.shape[0] - classes in (0, 1):
-            share, more = divmod(choices, classes)
-            counts = torch.full(result.shape, share, dtype=torch.int64)
-            counts[:more] += 1
-            counts[classes:] = 0
-            self._remember(result, counts.to(result.dtype))
+        counts = one_hot.stride(dim) == 1 and one_hot.shape[dim] - classes in (0, 1)
+        return (classes, choices) if counts else (0, 0)
+
+    def _count_choices(self, one_hot: torch.Tensor, dims: Any, result: torch.Tensor) -> None:
+        """Know how often each class was chosen, once a mask is summed to one number a class."""
+        summed = {d % one_hot.dim() for d in (dims if isinstance(dims, (list, tuple)) else [dims])}
+        kept = [d for d in range(one_hot.dim()) if d not in summed]
+        if len(kept) == 1 and result.dim() == 1:
+            classes, choices = self._split_of(one_hot, kept[0])
+            if classes:
+                shares = [_share(choices, classes, i) for i in range(result.shape[0])]
+                self._remember(result, torch.tensor(shares).to(result.dtype))
+
+    def _slice_choices(
+        self, one_hot: torch.Tensor, dim: int, index: int, result: torch.Tensor
+    ) -> None:
+        """Know how many choices a slice of one class holds."""
+        classes, choices = self._split_of(one_hot, dim)
+        if classes and index >= 0:
+            self._chosen[_key(result)] = _share(choices, classes, index)
 
     def _holds(self, tensors: list[torch.Tensor]) -> bool:
         return any(_key(t) in self._known for t in tensors)
