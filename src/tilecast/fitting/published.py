@@ -28,7 +28,7 @@ from tilecast.predict.published import PublishedLaw, law_class
 from tilecast.predict.published.base import FITTED, classes_of, features_of, spread_tensors
 
 Arrays = dict[str, NDArray[Any]]
-PUBLISHED: Final = ("linear",)
+PUBLISHED: Final = ("linear", "neusight")
 
 
 class Fitter(Protocol):
@@ -49,6 +49,10 @@ def fitter_of(name: str) -> Fitter:
         from tilecast.fitting.published_linear import fit_linear
 
         return fit_linear
+    if name == "neusight":
+        from tilecast.fitting.published_neusight import fit_neusight
+
+        return fit_neusight
     raise InputError(f"--law {name}: expected tile, {', '.join(PUBLISHED)}")
 
 

@@ -24,7 +24,11 @@ def law_class(name: str) -> type[PublishedLaw]:
         from tilecast.predict.published.linear import LinearLaw
 
         return LinearLaw
-    raise UnknownNameError("published law", name, ("linear",))
+    if name == "neusight":
+        from tilecast.predict.published.neusight import NeuSightLaw
+
+        return NeuSightLaw
+    raise UnknownNameError("published law", name, ("linear", "neusight"))
 
 
 def load(name: str, path: str | Path | None) -> PublishedLaw:
