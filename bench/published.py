@@ -140,7 +140,7 @@ def main() -> None:
     """Fit, forecast, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--law", default="linear")
+    parser.add_argument("--law", default="linear,neusight,habitat")
     parser.add_argument("--faithful", action="store_true")
     parser.add_argument("--weights", type=Path, help="folder of fitted weights")
     parser.add_argument("--keep", type=Path, help="folder to write the weights into")

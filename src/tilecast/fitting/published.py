@@ -28,7 +28,7 @@ from tilecast.predict.published import PublishedLaw, law_class
 from tilecast.predict.published.base import FITTED, classes_of, features_of, spread_tensors
 
 Arrays = dict[str, NDArray[Any]]
-PUBLISHED: Final = ("linear", "neusight")
+PUBLISHED: Final = ("linear", "neusight", "habitat")
 
 
 class Fitter(Protocol):
@@ -53,6 +53,10 @@ def fitter_of(name: str) -> Fitter:
         from tilecast.fitting.published_neusight import fit_neusight
 
         return fit_neusight
+    if name == "habitat":
+        from tilecast.fitting.published_habitat import fit_habitat
+
+        return fit_habitat
     raise InputError(f"--law {name}: expected tile, {', '.join(PUBLISHED)}")
 
 

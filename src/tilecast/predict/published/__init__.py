@@ -28,7 +28,11 @@ def law_class(name: str) -> type[PublishedLaw]:
         from tilecast.predict.published.neusight import NeuSightLaw
 
         return NeuSightLaw
-    raise UnknownNameError("published law", name, ("linear", "neusight"))
+    if name == "habitat":
+        from tilecast.predict.published.habitat import HabitatLaw
+
+        return HabitatLaw
+    raise UnknownNameError("published law", name, ("linear", "neusight", "habitat"))
 
 
 def load(name: str, path: str | Path | None) -> PublishedLaw:
