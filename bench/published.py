@@ -34,6 +34,7 @@ from tilecast.fitting.readers import (
     read_columns,
 )
 from tilecast.predict import load_law
+from tilecast.predict import weights as weights_file
 from tilecast.predict.published import PublishedLaw
 
 #: Column of `end_to_end.csv` with the forecast that was published for a law.
@@ -75,8 +76,9 @@ def kernel_errors(folder: Path, laws: dict[str, Any]) -> Errors:
 
 
 def laws_host(laws: dict[str, Any]) -> dict[str, Any]:
-    """Host times that some law of these carries, for laws that carry none."""
-    return next((law.protocol for law in laws.values() if getattr(law, "protocol", None)), {})
+    """Host times for the roofline: those of a law beside it, else of the package's weights."""
+    own = (law.protocol for law in laws.values() if getattr(law, "protocol", None))
+    return next(own, None) or weights_file.read()[0]
 
 
 def show_kernels(errors: Errors, laws: list[str]) -> None:
