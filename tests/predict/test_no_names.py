@@ -13,7 +13,7 @@ from tilecast.predict import weights as weights_file
 from tilecast.workload import presets
 
 PACKAGE = Path(tilecast.__file__).parent
-FILES = sorted([*PACKAGE.glob("predict/*.py"), *PACKAGE.glob("kernels/*.py")])
+FILES = sorted([*PACKAGE.glob("predict/**/*.py"), *PACKAGE.glob("kernels/*.py")])
 #: Names of devices and models, whatever the catalogue holds.
 ALWAYS = (
     "a100", "h100", "h200", "b200", "b300", "gb200", "gb300", "v100", "p100", "p4", "t4", "l4",

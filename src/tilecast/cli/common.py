@@ -41,7 +41,9 @@ HeadOption = Annotated[str, typer.Option(help="Task head where a model has sever
 CudaGraphsOption = Annotated[
     bool, typer.Option("--cuda-graphs", help="Launches were recorded: no host cost.")
 ]
-LawOption = Annotated[str, typer.Option(help="Latency law: tile or roofline.")]
+LawOption = Annotated[
+    str, typer.Option(help="Latency law: tile, roofline, linear, neusight or habitat.")
+]
 WeightsOption = Annotated[
     str | None, typer.Option(help="File of fitted weights in place of the law's own.")
 ]

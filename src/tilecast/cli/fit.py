@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tilecast.cli import common
+from tilecast.errors import InputError
 
 
 def command(
@@ -22,17 +23,30 @@ def command(
     leave_out: Annotated[
         str, typer.Option("--leave-out", help="GPUs to keep out, separated by commas.")
     ] = "",
+    law: Annotated[
+        str, typer.Option(help="Law to fit: tile, or a published one (linear, neusight, habitat).")
+    ] = "tile",
+    faithful: Annotated[
+        bool, typer.Option("--faithful", help="Published laws: keep their authors' quirks.")
+    ] = False,
     json: common.JsonOption = False,
 ) -> None:
-    """Fit the weights of the tile law on measured kernels."""
+    """Fit the weights of a law on measured kernels."""
     from tilecast.cli.compare import split_gpus
     from tilecast.cli.evaluate import percent, progress_bar
-    from tilecast.fitting import fit
+    from tilecast.fitting import fit, fit_published
 
+    if law == "tile" and faithful:
+        raise InputError("--faithful: only for a published law, expected --law linear|neusight|...")
     with progress_bar("fitting") as progress:
-        answer = fit(
-            data, protocol=protocol, leave_out=split_gpus(leave_out), out=out, progress=progress
-        )
+        left_out = split_gpus(leave_out)
+        if law == "tile":
+            answer = fit(data, protocol=protocol, leave_out=left_out, out=out, progress=progress)
+        else:
+            answer = fit_published(
+                law, data, protocol=protocol, leave_out=left_out, out=out, progress=progress,
+                faithful=faithful,
+            )  # fmt: skip
     if json:
         common.print_json(answer)
         return

@@ -171,7 +171,7 @@ def load(
     parts: dict[tuple[str, str], list[tuple[KernelTable, NDArray[Any], Floats]]] = {}
     gpus: dict[str, GPU] = {}
     found = False
-    for file in _files(data):
+    for file in measured_files(data):
         columns = read_columns(file)
         if not is_kernel_layout(columns):
             continue
@@ -231,7 +231,12 @@ def load(
     return samples, floors
 
 
-def _files(data: Sequence[str | Path]) -> list[Path]:
+def measured_files(data: Sequence[str | Path]) -> list[Path]:
+    """Parquet and CSV files of folders, and files as given.
+
+    Raises:
+        InputError: one of them does not exist.
+    """
     files: list[Path] = []
     for place in map(Path, data):
         if place.is_dir():

@@ -7,12 +7,16 @@ from pathlib import Path
 from tilecast.errors import UnknownNameError
 from tilecast.predict.law import BOUNDS, DOMAINS, Law, Prediction
 
-_LAWS = ("tile", "roofline")
+#: Laws that need nothing but the package.
+_SHIPPED = ("tile", "roofline")
+#: Published laws; their weights come from `tilecast fit --law NAME`.
+_PUBLISHED = ("linear", "neusight", "habitat")
+_LAWS = (*_SHIPPED, *_PUBLISHED)
 
 
-def law_names() -> tuple[str, ...]:
-    """Names that `load_law` takes, the default first."""
-    return _LAWS
+def law_names(shipped: bool = False) -> tuple[str, ...]:
+    """Names that `load_law` takes, the default first; `shipped`: those that need no file."""
+    return _SHIPPED if shipped else _LAWS
 
 
 def load_law(
@@ -21,8 +25,9 @@ def load_law(
     """A latency law by name.
 
     Args:
-        name: `tile` (learned) or `roofline` (from the datasheet alone).
-        weights: weights file of the tile law; None takes the shipped one.
+        name: `tile` (learned), `roofline` (from the datasheet alone), or a published law: `linear`,
+            `neusight`, `habitat`.
+        weights: weights file of the law; None takes the shipped one, which only the tile law has.
         microbenchmark: use the published measurements that a GPU description carries.
 
     Raises:
@@ -37,6 +42,10 @@ def load_law(
         from tilecast.predict.tile import TileLaw
 
         return TileLaw.load(weights, microbenchmark)
+    if name in _PUBLISHED:
+        from tilecast.predict.published import load
+
+        return load(name, weights)
     raise UnknownNameError("law", name, _LAWS, f"known: {', '.join(_LAWS)}")
 
 
