@@ -17,6 +17,7 @@ SIZES = {
     "bert": ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     "opt": ("hidden_size", "num_hidden_layers", "num_attention_heads", "ffn_dim", "vocab_size"),
     "llama": ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"),
+    "t5": ("d_model", "num_layers", "num_heads", "d_ff", "vocab_size"),
 }
 REQUIRED = [(name, field) for name, fields in SIZES.items() for field in fields]
 
@@ -64,6 +65,12 @@ def test_missing_sizes_are_refused(name: str, field: str) -> None:
         ("llama", "head_dim", 0),
         ("llama", "head_dim", 7),
         ("mistral", "sliding_window", -1),
+        ("t5", "num_decoder_layers", 0),
+        ("t5", "relative_attention_num_buckets", 3),
+        ("t5", "feed_forward_proj", "gated-selu6"),
+        ("t5", "dropout_rate", 1.0),
+        ("t5", "is_encoder_decoder", False),
+        ("t5", "architectures", ["T5EncoderModel"]),
     ],
 )
 def test_fields_that_do_not_fit_are_refused(name: str, field: str, value: Any) -> None:

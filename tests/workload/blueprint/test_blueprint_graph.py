@@ -12,6 +12,7 @@ from blueprint_counting import SMALL
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilecast.errors import InputError
 from tilecast.workload import presets
 from tilecast.workload.blueprint import blueprint
 from tilecast.workload.graph import Graph, Kind, Phase
@@ -23,7 +24,8 @@ RUNS: list[dict[str, Any]] = [
     {"mode": "training", "optimizer": "sgd", "accumulate_gradients": True},
     {"mode": "training", "loss": "none", "dropout": False, "attention": "eager"},
 ]
-CACHED = [name for name in SMALL if name != "bert"]
+TRANSLATORS = [name for name in SMALL if "d_model" in SMALL[name]]
+CACHED = [name for name in SMALL if name != "bert" and name not in TRANSLATORS]
 
 
 def _check(graph: Graph) -> None:
@@ -86,6 +88,25 @@ def test_a_cache_is_read_and_grows(name: str, attention: str) -> None:
     assert [graph.tensors[op.outputs[0]].shape[2] for op in grown] == [5] * 4
 
 
+@pytest.mark.parametrize("name", TRANSLATORS)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_decoder_reads_what_its_encoder_left(name: str, attention: str) -> None:
+    options: dict[str, Any] = {"batch": 2, "attention": attention}
+    first = blueprint(SMALL[name], mode="prefill", seq=8, **options)
+    later = blueprint(SMALL[name], mode="decode", context=8, **options)
+    layers = SMALL[name]["num_decoder_layers"]
+    for graph in (first, later, blueprint(SMALL[name], mode="prefill", seq=3, context=8)):
+        _check(graph)
+    assert any(op.module.startswith("encoder") for op in first.ops)
+    assert not any(op.module.startswith("encoder") for op in later.ops)
+    # Its weights are there all the same.
+    assert first.parameters == later.parameters
+    keys = [t.shape for t in later.of_kind(Kind.INPUT) if t.name.endswith(".keys")]
+    assert keys == [(2, 4, 8, 16)] * 2 * layers  # of the decoder's tokens, and of the encoder's
+    grown = [op for op in later.ops if op.name == "aten.cat"]
+    assert [later.tensors[op.outputs[0]].shape[2] for op in grown] == [9] * 2 * layers
+
+
 @given(
     name=st.sampled_from(CACHED),
     batch=st.integers(1, 5),
@@ -132,6 +153,18 @@ def test_dropout_is_in_training_only() -> None:
     plain = {**SMALL["gpt2"], "resid_pdrop": 0.0, "embd_pdrop": 0.0}
     graph = blueprint(plain, seq=8, mode="training")
     assert not any(op.name == "aten.native_dropout" for op in graph.ops)
+
+
+def test_a_position_bias_needs_a_kernel_with_a_mask() -> None:
+    for dtype in ("fp32", "bf16"):
+        graph = blueprint(SMALL["t5"], mode="training", seq=8, batch=2, dtype=dtype)
+        names = [op.name for op in graph.ops if op.name.endswith("attention")]
+        assert names == ["aten._scaled_dot_product_efficient_attention"] * 6
+        last = [op for op in graph.ops if op.name.endswith("attention_backward")]
+        # Self-attention has a gradient of the bias, cross-attention (zeros) has none.
+        assert sorted(len(op.outputs) for op in last) == [3, 3, 4, 4, 4, 4]
+    with pytest.raises(InputError, match="flash"):
+        blueprint(SMALL["t5"], seq=8, dtype="bf16", attention="flash")
 
 
 def test_tied_weights_are_one_parameter() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tilecast.errors import InputError, UnknownNameError
 from tilecast.precision import STORAGE_OF
-from tilecast.workload.blueprint import bert, gpt2, llama, opt, optimizers
+from tilecast.workload.blueprint import bert, gpt2, llama, opt, optimizers, t5
 from tilecast.workload.blueprint.builder import Builder, Run
 from tilecast.workload.blueprint.fields import LARGEST, Fields
 from tilecast.workload.graph import Graph
@@ -50,6 +50,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "gpt2": Family(gpt2.build, Builder.token_loss, ("causal-lm",)),
     "bert": Family(bert.build, bert.loss, bert.HEADS),
     "opt": Family(opt.build, Builder.token_loss, ("causal-lm",)),
+    "t5": Family(t5.build, Builder.token_loss, t5.HEADS),
     **{kind: Family(llama.build, Builder.token_loss, ("causal-lm",)) for kind in llama.VARIANTS},
 }
 

@@ -215,7 +215,7 @@ class Builder(Products):
 
     def attend(
         self, q: int, k: int, v: int, mask: int, scale: float, p: float, *,
-        causal: bool, upcast: bool = False, copy: bool = True,
+        causal: bool, upcast: bool = False, copy: bool = True, bias: int = NONE,
     ) -> int:  # fmt: skip
         """Attention by the run's back end, as (batch, seq, heads, head_dim).
 
@@ -227,11 +227,12 @@ class Builder(Products):
             p: dropout probability of the attention weights.
             upcast: the model's eager softmax runs in fp32.
             copy: the model's eager attention ends with a contiguous copy.
+            bias: of the scores by position in eager attention (a fused kernel has it in `mask`).
         """
         if self.run.attention == "eager":
             heads = self.shapes[q][1]
             k, v = self.repeat_heads(k, heads), self.repeat_heads(v, heads)
-            out = self.eager_attention(q, k, v, mask, scale, p, upcast=upcast)
+            out = self.eager_attention(q, k, v, mask, scale, p, upcast=upcast, bias=bias)
             out = self.transpose(out, 1, 2)
             return self.contiguous(out) if copy else out
         batch, heads, seq, dim = self.shapes[q]

@@ -162,9 +162,9 @@ class Tape:
             if max(arriving) < 0:
                 continue
             self.module = module
-            # The engine first reduces every gradient to its tensor's shape, then adds them up.
+            # The engine first gives every gradient its tensor's shape and dtype, then adds them up.
             results = [
-                (tensor, self.sum_to(gradient, self.shapes[tensor]))
+                (tensor, self._fitted(gradient, tensor))
                 for tensor, gradient in zip(inputs, backward(*arriving), strict=True)
                 if gradient >= 0 and tracked[tensor]
             ]
@@ -219,6 +219,17 @@ class Tape:
         root = self.tensors[gradient].storage
         self.tensors[root] = replace(self.tensors[root], kind=Kind.GRADIENT)
         self.gradients[parameter] = kept
+
+    def _fitted(self, gradient: int, tensor: int) -> int:
+        """A gradient in the shape and dtype of its tensor."""
+        gradient = self.sum_to(gradient, self.shapes[tensor])
+        if self.dtypes[gradient] == self.dtypes[tensor]:
+            return gradient
+        shape = self.shapes[gradient]
+        layout = elementwise(((shape, self.strides[gradient]),), shape)
+        out = self.new(shape, self.dtypes[tensor], layout)
+        self.emit("aten._to_copy", (gradient,), (out,))
+        return out
 
     def sum_to(self, gradient: int, shape: Sizes) -> int:
         """Reduce a gradient over the dimensions along which its tensor was broadcast."""

@@ -104,6 +104,19 @@ class Views(Tape):
         self.emit("aten.transpose", (x,), (out,), (("dim0", first), ("dim1", second)))
         return out
 
+    def permute(self, x: int, *dims: int) -> int:
+        """`aten.permute`: dimension `dims[i]` becomes the i-th."""
+        out = self._permuted(x, dims)
+        back = tuple(dims.index(dim) for dim in range(len(dims)))
+        self.record(lambda g: (self._permuted(g, back),), (x,), (out,))
+        return out
+
+    def _permuted(self, x: int, dims: Sizes) -> int:
+        shape, strides = self.shapes[x], self.strides[x]
+        out = self.view_of(x, tuple(shape[d] for d in dims), tuple(strides[d] for d in dims))
+        self.emit("aten.permute", (x,), (out,), (("dims", dims),))
+        return out
+
     def expand(self, x: int, *shape: int) -> int:
         """`aten.expand`; -1 keeps a size."""
         old = self.shapes[x]
