@@ -155,6 +155,16 @@ def test_grouped_products_share_the_rows_evenly() -> None:
     assert one["flops"] == 2 * 100 * 32 * 16
 
 
+def test_groups_without_a_row_are_not_read() -> None:
+    inputs = [(2, 16), (8, 16, 32), Tensor((8,), "int32")]
+    (one,) = lowered("_grouped_mm", inputs, [(2, 32)])
+    assert (one["batch"], one["m"], one["n"], one["k"]) == (2, 1, 32, 16)
+    assert one["read"] == 4 * (2 * 16 + 2 * 16 * 32) + 4 * 8
+    turned = [(8, 32, 16), (16, 2), Tensor((8,), "int32")]
+    (other,) = lowered("_grouped_mm", turned, [(32, 2)])
+    assert (other["batch"], other["m"], other["n"], other["read"]) == (2, 32, 1, one["read"])
+
+
 # ---- elementwise, copies -----------------------------------------------------------------------
 
 

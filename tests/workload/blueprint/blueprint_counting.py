@@ -31,6 +31,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "mistral": {
         "model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 6, **_COMMON,
     },
+    "mixtral": {
+        "model_type": "mixtral", "num_key_value_heads": 2, "num_local_experts": 4, **_COMMON,
+    },
     "qwen2": {"model_type": "qwen2", "num_key_value_heads": 2, **_COMMON},
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 16, **_COMMON},
     "t5": {"model_type": "t5", **_ENCODER_DECODER},
@@ -55,6 +58,9 @@ def op_flops(graph: Graph, op: Op) -> int:
         left, right = shapes[-2:]
         batch = left[0] if name == "bmm" else 1
         return 2 * batch * left[-2] * left[-1] * right[-1]
+    if name == "_grouped_mm":
+        left, right = shapes[:2]
+        return 2 * left[0] * left[1] * right[-1]  # every row is in one group
     if name.startswith("_scaled_dot_product"):
         factor, (q, k) = (10, shapes[1:3]) if name.endswith("_backward") else (4, shapes[:2])
         return factor * q[0] * q[1] * q[2] * k[2] * q[3]
@@ -63,7 +69,7 @@ def op_flops(graph: Graph, op: Op) -> int:
 
 def gemm_flops(graph: Graph) -> int:
     """FLOPs of all matrix products outside fused attention."""
-    products = ("aten.mm", "aten.addmm", "aten.bmm")
+    products = ("aten.mm", "aten.addmm", "aten.bmm", "aten._grouped_mm")
     return sum(op_flops(graph, op) for op in graph.ops if op.name in products)
 
 

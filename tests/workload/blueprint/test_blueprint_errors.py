@@ -71,6 +71,10 @@ def test_missing_sizes_are_refused(name: str, field: str) -> None:
         ("t5", "dropout_rate", 1.0),
         ("t5", "is_encoder_decoder", False),
         ("t5", "architectures", ["T5EncoderModel"]),
+        ("mixtral", "num_experts_per_tok", 5),
+        ("mixtral", "num_local_experts", 10_000),
+        ("mixtral", "output_router_logits", True),
+        ("mixtral", "router_jitter_noise", 0.1),
     ],
 )
 def test_fields_that_do_not_fit_are_refused(name: str, field: str, value: Any) -> None:
@@ -114,6 +118,12 @@ def test_an_encoder_has_no_cache() -> None:
 def test_flash_is_refused_where_it_would_not_run() -> None:
     assert blueprint(SMALL["mistral"], seq=4, dtype="bf16", attention="flash").ops
     assert "flash" in _message(SMALL["mistral"], seq=8, dtype="bf16", attention="flash")
+
+
+def test_grouped_products_want_rows_of_16_bytes() -> None:
+    config = {**SMALL["mixtral"], "intermediate_size": 60}
+    assert blueprint(config, seq=8, dtype="fp16").ops
+    assert "intermediate_size is 60" in _message(config, dtype="bf16")
 
 
 def test_unknown_models_suggest_known_ones() -> None:

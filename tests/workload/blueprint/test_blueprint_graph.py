@@ -142,6 +142,20 @@ def test_attention_kernels_follow_the_dtype() -> None:
     assert kernels(SMALL["gpt2"], attention="eager") == {"aten._softmax"}
 
 
+@pytest.mark.parametrize(("tokens", "loads"), [(1, [1, 1]), (3, [2, 2, 1, 1]), (8, [4] * 4)])
+def test_experts_share_the_tokens(tokens: int, loads: list[int]) -> None:
+    one_by_one = blueprint(SMALL["mixtral"], seq=tokens)
+    inside = [op for op in one_by_one.ops if op.module == "model.layers.1.mlp.experts"]
+    rows = [one_by_one.tensors[op.inputs[0]].shape[0] for op in inside if op.name == "aten.mm"]
+    assert rows == [load for load in loads for _ in ("gate_up", "down")]
+    grouped = blueprint(SMALL["mixtral"], seq=tokens, dtype="bf16")
+    rows = [
+        grouped.tensors[op.inputs[0]].shape[0] for op in grouped.ops
+        if op.name == "aten._grouped_mm"
+    ]  # fmt: skip
+    assert rows == [sum(loads)] * 4  # two products in each of two layers
+
+
 def test_dropout_is_in_training_only() -> None:
     def drops(**options: Any) -> int:
         graph = blueprint(SMALL["gpt2"], seq=8, **options)

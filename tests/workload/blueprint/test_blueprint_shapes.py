@@ -32,6 +32,8 @@ PUBLISHED = {
     "llama-3.2-1b": 1_235_814_400,
     "llama-3.2-3b": 3_212_749_824,
     "mistral-7b": 7_241_732_096,
+    "mixtral-8x7b": 46_702_792_704,
+    "mixtral-8x22b": 140_620_634_112,
     "qwen2.5-0.5b": 494_032_768,
     "qwen2.5-7b": 7_615_616_512,
     "qwen2.5-72b": 72_706_203_648,
@@ -92,6 +94,20 @@ def test_llama_products_match_the_closed_form() -> None:
     decode = blueprint(config, batch=2, dtype="bf16", mode="decode", context=1024)
     assert gemm_flops(decode) == 2 * 2 * (weights + head)
     assert total_flops(decode) - gemm_flops(decode) == 4 * 2 * 1025 * width * layers
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_mixtral_products_match_the_closed_form(dtype: str) -> None:
+    config = presets.load("mixtral-8x7b")
+    width, inner, layers = 4096, 14336, 32
+    attention = 2 * width * width + 2 * width * 8 * 128
+    # A token takes two of the eight experts.
+    weights = layers * (attention + width * 8 + 2 * 3 * width * inner) + width * 32000
+    for tokens in (1, 3, 512):  # 1 and 3 leave experts without a token, or with fewer
+        forward = 2 * 2 * tokens * weights
+        options: dict[str, Any] = {"batch": 2, "seq": tokens, "dtype": dtype}
+        assert gemm_flops(blueprint(config, **options)) == forward
+        assert gemm_flops(blueprint(config, mode="training", **options)) == 3 * forward
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -234,6 +234,17 @@ def test_experts_as_grouped_products_in_bf16_and_one_by_one_otherwise() -> None:
     assert rows == [16 * 2 // 4] * (2 * 4 * 2)  # two products an expert, four experts, two layers
 
 
+@pytest.mark.parametrize(("batch", "hit"), [(1, 2), (2, 4), (8, 4)])
+def test_only_experts_with_a_token_run(batch: int, hit: int) -> None:
+    config = hf.MixtralConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2)
+    graph = capture(config, mode="decode", batch=batch, context=5)
+    inside = [op for op in graph.ops if op.module == "model.layers.0.mlp.experts"]
+    rows = [shapes(graph, op.inputs)[0][0] for op in inside if op.name == "aten.mm"]
+    assert rows == [2 * batch // hit] * (2 * hit)
+    # The loop asks each of them whether it is the class that stands for none.
+    assert sum(op.name == "aten.eq" for op in inside) == hit
+
+
 # ---- configurations ------------------------------------------------------------------------------
 
 

@@ -187,28 +187,32 @@ def outer(call: Call) -> list[Kernel]:
 def grouped_mm(call: Call) -> list[Kernel]:
     """Products of the rows that belong to each group (experts), which share them evenly.
 
-    [T, K] @ [E, K, N], or [M, T] @ [T, N] summed within groups to [E, M, N].
+    [T, K] @ [E, K, N], or [M, T] @ [T, N] summed within groups to [E, M, N]. With fewer rows than
+    groups, the groups without a row have no product, and their matrices are not read.
     """
     a, b = call.inputs[:2]
     out = call.outputs[0]
+    read = call.read
     rows: tuple[int, int, int]
     if len(a.shape) == 2 and len(b.shape) == 2:
         groups = out.shape[0]
         rows = (a.shape[0], b.shape[1], ceil_div(a.shape[1], groups))
         exact = gemm.flops(1, a.shape[0], b.shape[1], a.shape[1])
     elif len(a.shape) == 2:
-        groups = b.shape[0]
+        groups = max(1, min(b.shape[0], a.shape[0]))
         rows = (ceil_div(a.shape[0], groups), b.shape[2], a.shape[1])
+        read -= unique_bytes(b) * (1 - groups / b.shape[0])
         exact = gemm.flops(1, a.shape[0], b.shape[2], a.shape[1])
     elif len(b.shape) == 2:
-        groups = a.shape[0]
+        groups = max(1, min(a.shape[0], b.shape[1]))
         rows = (a.shape[1], ceil_div(b.shape[1], groups), a.shape[2])
+        read -= unique_bytes(a) * (1 - groups / a.shape[0])
         exact = gemm.flops(1, a.shape[1], b.shape[1], a.shape[2])
     else:
         return bmm(call)
     made = gemm.kernel(
         groups, *rows, layout=2 * (_order(a) or 0) + (_order(b) or 0), precision=precision_of(a),
-        itemsize=itemsize(a.dtype), result_itemsize=itemsize(out.dtype), read=call.read,
+        itemsize=itemsize(a.dtype), result_itemsize=itemsize(out.dtype), read=read,
         name="grouped_gemm",
     )  # fmt: skip
     # the last group is not full: what is computed is every row once

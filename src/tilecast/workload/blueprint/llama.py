@@ -1,9 +1,10 @@
-"""Llama, Mistral, Qwen2 and Qwen3 as Transformers' `...ForCausalLM`."""
+"""Llama, Mistral, Mixtral, Qwen2 and Qwen3 as Transformers' `...ForCausalLM`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilecast.workload.blueprint import experts
 from tilecast.workload.blueprint.builder import Builder
 from tilecast.workload.blueprint.fields import Fields
 
@@ -14,25 +15,32 @@ class Variant:
 
     Attributes:
         qkv_bias: query, key and value projections have a bias whatever the config says.
+        attention_bias: the config says whether the projections of attention have one.
         head_norm: queries and keys are normalised head by head.
         window: the config's `sliding_window` applies to every layer.
         layered_window: it applies from `max_window_layers` on, if `use_sliding_window`.
         default_head_dim: size of a head where the config does not say (None: hidden / heads).
+        experts: each layer has several MLPs, of which a token takes a few.
     """
 
     qkv_bias: bool = False
+    attention_bias: bool = False
     head_norm: bool = False
     window: bool = False
     layered_window: bool = False
     default_head_dim: int | None = None
+    experts: bool = False
 
 
 ACTIVATIONS = ("silu", "swish", "gelu", "gelu_pytorch_tanh", "relu")
 VARIANTS = {
-    "llama": Variant(),
+    "llama": Variant(attention_bias=True),
     "mistral": Variant(window=True),
+    "mixtral": Variant(window=True, experts=True),
     "qwen2": Variant(qkv_bias=True, layered_window=True),
-    "qwen3": Variant(head_norm=True, layered_window=True, default_head_dim=128),
+    "qwen3": Variant(
+        attention_bias=True, head_norm=True, layered_window=True, default_head_dim=128
+    ),
 }
 
 
@@ -93,9 +101,10 @@ def build(b: Builder, config: Fields) -> int:
     limit = config.size("max_position_embeddings", default=LIMITS[config.text("model_type")])
     attention_drop = config.probability("attention_dropout", default=0.0)
     activation = config.choice("hidden_act", default="silu", allowed=ACTIVATIONS)
-    biased = config.flag("attention_bias", False)
+    biased = config.flag("attention_bias", False) if variant.attention_bias else False
     mlp_biased = config.flag("mlp_bias", False) if variant is VARIANTS["llama"] else False
     tied = config.flag("tie_word_embeddings", False)
+    routing = experts.routing(b, config, width, inner, activation) if variant.experts else None
     windows = _windows(config, variant, layers)
     run.check_positions(limit, "max_position_embeddings")
     root = "" if run.head == "base" else "model."
@@ -132,13 +141,10 @@ def build(b: Builder, config: Fields) -> int:
         b.module = name
         x = b.add(x, h)
         h = rms_norm(b, x, f"{name}.post_attention_layernorm")
-        gate = b.linear(h, f"{name}.mlp.gate_proj", inner, bias=mlp_biased)
-        b.module = f"{name}.mlp.act_fn"
-        gate = b.activation(gate, activation)
-        up = b.linear(h, f"{name}.mlp.up_proj", inner, bias=mlp_biased)
-        b.module = f"{name}.mlp"
-        h = b.mul(gate, up)
-        h = b.linear(h, f"{name}.mlp.down_proj", width, bias=mlp_biased)
+        if routing:
+            h = experts.block(b, h, f"{name}.mlp", routing)
+        else:
+            h = _mlp(b, h, f"{name}.mlp", inner, activation, mlp_biased)
         b.module = name
         x = b.add(x, h)
 
@@ -152,7 +158,17 @@ def build(b: Builder, config: Fields) -> int:
 
 
 #: Longest sequence where the config does not say (the defaults of Transformers' configs).
-LIMITS = {"llama": 2048, "mistral": 131072, "qwen2": 32768, "qwen3": 32768}
+LIMITS = {"llama": 2048, "mistral": 131072, "mixtral": 131072, "qwen2": 32768, "qwen3": 32768}
+
+
+def _mlp(b: Builder, x: int, name: str, inner: int, activation: str, biased: bool) -> int:
+    """down(activation(gate(x)) * up(x)) on (batch, seq, width)."""
+    gate = b.linear(x, f"{name}.gate_proj", inner, bias=biased)
+    b.module = f"{name}.act_fn"
+    gate = b.activation(gate, activation)
+    up = b.linear(x, f"{name}.up_proj", inner, bias=biased)
+    b.module = name
+    return b.linear(b.mul(gate, up), f"{name}.down_proj", b.shapes[x][-1], bias=biased)
 
 
 def _windows(config: Fields, variant: Variant, layers: int) -> list[int | None]:

@@ -161,8 +161,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         kwargs = kwargs or {}
         if self.paused:
-            answer = self._values.answer(func, args)
-            return func(*args, **kwargs) if answer is None else answer
+            result = self._values.answer(func, args)
+            if result is None:
+                result = func(*args, **kwargs)
+            self._values.note(func, args, kwargs, result)
+            return result
         schema = self._schemas.get(func)
         if schema is None:
             schema = self._schemas[func] = _read_schema(func)

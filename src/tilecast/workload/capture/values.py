@@ -28,6 +28,8 @@ _KEEP_FILL = frozenset({
     "aten::_to_copy", "aten::mul", "aten::bitwise_and", "aten::logical_and", "aten::gt",
     "aten::ne", "aten::expand", "aten::detach", "aten::alias", "aten::slice",
 })  # fmt: skip
+#: Of those, the ones that keep every element of a mask.
+_WHOLE = frozenset({"aten::view", "aten::permute", "aten::transpose", "aten::_to_copy"})
 #: Operators that turn boolean masks among their indices into positions.
 _INDEXED = frozenset({"aten::index", "aten::index_put", "aten::index_put_"})
 #: Operators that choose along a dimension: their indices stay below its size.
@@ -63,6 +65,8 @@ class Values:
         self._known: dict[tuple[Any, ...], torch.Tensor] = {}
         self._fill: dict[tuple[Any, ...], float] = {}
         self._choices: dict[tuple[Any, ...], float] = {}
+        #: (classes that can be chosen, choices made) of one-hot masks.
+        self._one_hot: dict[tuple[Any, ...], tuple[int, int]] = {}
         self._keep: list[Any] = []  # storages, so that no address is used twice
         self._format: Any = None
         self.balanced = False  # whether balanced routing was assumed
@@ -166,16 +170,20 @@ class Values:
             elif name in _KEEP_FILL:
                 self._pass_on(self._choices, operands, tensor)
                 self._pass_on(self._fill, operands, tensor)
+                if name in _WHOLE and operands and _key(operands[0]) in self._one_hot:
+                    self._one_hot[_key(tensor)] = self._one_hot[_key(operands[0])]
             elif name in _REDUCE_FILL:
                 self._pass_on(
                     self._fill, operands, tensor, operands[0].numel() / max(1, tensor.numel())
                 )
+                self._count_choices(operands[0], tensor)
             elif name == "aten::scatter_" and len(operands) == 2 and operands[0].numel():
                 one_hot, index = operands
                 # A class that no choice can take (a sentinel) is left out of the average.
                 classes = self._choices.get(_key(index), one_hot.shape[-1])
                 rows = one_hot.numel() / one_hot.shape[-1]
                 self._fill[_key(tensor)] = min(1.0, index.numel() / max(1.0, rows * classes))
+                self._one_hot[_key(tensor)] = (int(classes), index.numel())
 
     @staticmethod
     def _pass_on(
@@ -185,6 +193,20 @@ class Values:
         found = [known[_key(t)] for t in operands if _key(t) in known]
         if found:
             known[_key(result)] = min(found) if factor == 1 else min(1.0, min(found) * factor)
+
+    def _count_choices(self, one_hot: torch.Tensor, result: torch.Tensor) -> None:
+        """Know how often each class was chosen, once a mask is summed to one number a class.
+
+        Classes share the choices evenly; the first ones get what is left over. A class that no
+        choice can take (a sentinel after the others) gets none.
+        """
+        classes, choices = self._one_hot.get(_key(one_hot), (0, 0))
+        if classes and result.dim() == 1 and result.shape[0] - classes in (0, 1):
+            share, more = divmod(choices, classes)
+            counts = torch.full(result.shape, share, dtype=torch.int64)
+            counts[:more] += 1
+            counts[classes:] = 0
+            self._remember(result, counts.to(result.dtype))
 
     def _holds(self, tensors: list[torch.Tensor]) -> bool:
         return any(_key(t) in self._known for t in tensors)
