@@ -36,6 +36,16 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "qwen2": {"model_type": "qwen2", "num_key_value_heads": 2, **_COMMON},
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 16, **_COMMON},
+    "switch": {
+        "model_type": "switch_transformers", "num_experts": 4, "num_sparse_encoder_layers": 1,
+        "num_sparse_decoder_layers": 2, **_ENCODER_DECODER,
+    },
+    "switch-tight": {
+        "model_type": "switch_transformers", "num_experts": 4, "num_sparse_encoder_layers": 2,
+        "num_sparse_decoder_layers": 0, "expert_capacity": 2, "router_bias": True,
+        "router_dtype": "bfloat16", "tie_word_embeddings": False, "dense_act_fn": "gelu_new",
+        **_ENCODER_DECODER,
+    },
     "t5": {"model_type": "t5", **_ENCODER_DECODER},
     "t5-gated": {
         "model_type": "t5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
@@ -46,7 +56,8 @@ SMALL: dict[str, dict[str, Any]] = {
 
 def layers_of(config: dict[str, Any], layers: int) -> dict[str, Any]:
     """A config with another number of layers (of encoder and decoder each)."""
-    counts = ("n_layer", "num_layers", "num_decoder_layers", "num_hidden_layers")
+    counts = ("n_layer", "num_layers", "num_decoder_layers", "num_hidden_layers",
+              "num_sparse_encoder_layers", "num_sparse_decoder_layers")  # fmt: skip
     return {**config, **{name: layers for name in counts if name in config}}
 
 

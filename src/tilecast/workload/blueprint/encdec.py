@@ -32,6 +32,7 @@ class Stack:
         buckets: rows of the table of position biases.
         drop: dropout probability, of attention weights too.
         decoder: attends causally and reads the encoder.
+        tied: its embedding is the one of both stacks.
         feed: emits the feed-forward layer of a block.
     """
 
@@ -45,6 +46,7 @@ class Stack:
     drop: float
     decoder: bool
     feed: Feed
+    tied: bool = True
 
 
 #: Makes the mask of self-attention: (additive or bool mask, or NONE; whether to mask causally).
@@ -74,7 +76,6 @@ def translate(
     *,
     scaled: bool,
     head: bool,
-    tied: bool = True,
     masks: Masks | None = None,
 ) -> int:
     """Emit encoder, decoder and head.
@@ -86,8 +87,7 @@ def translate(
         b: the builder.
         stacks: (encoder, decoder).
         scaled: the decoder's output is scaled before the head.
-        head: there is one, over the vocabulary.
-        tied: its weights are the embedding's.
+        head: there is one, over the vocabulary; tied stacks share their embedding with it.
         masks: makes the mask of a stack where the model does not use the usual one.
 
     Returns:
@@ -96,6 +96,7 @@ def translate(
     encoder, decoder = stacks
     run = b.run
     b.shifts_labels = False
+    b.parameter("shared.weight", decoder.vocabulary, decoder.width)
     ids = b.input("input_ids", (run.batch, run.seq))
     if run.context:
         encoded = b.new((run.batch, run.context, encoder.width), kind=Kind.INPUT, name="encoded")
@@ -112,7 +113,7 @@ def translate(
     if scaled:
         b.module = ""
         x = b.mul_scalar(x, decoder.width**-0.5)
-    weight = "shared.weight" if tied else ""
+    weight = "shared.weight" if decoder.tied else ""
     return b.linear(x, "lm_head", decoder.vocabulary, bias=False, tied=weight)
 
 
@@ -132,7 +133,7 @@ def run_stack(
         (batch, seq, width).
     """
     x = b.embedding(ids, f"{stack.name}.embed_tokens", stack.vocabulary, stack.width,
-                    tied="shared.weight")  # fmt: skip
+                    tied="shared.weight" if stack.tied else "")  # fmt: skip
     b.module = stack.name
     reading = _Reading()
     if masks is not None:

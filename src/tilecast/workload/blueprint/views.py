@@ -141,6 +141,12 @@ class Views(Tape):
             self.record(lambda g: (self._squeezed(g, dim),), (x,), (out,))
         return out
 
+    def squeeze(self, x: int, dim: int) -> int:
+        """`aten.squeeze` of a dimension of size 1."""
+        out = self._squeezed(x, dim)
+        self.record(lambda g: (self.unsqueeze(g, dim),), (x,), (out,))
+        return out
+
     def _squeezed(self, x: int, dim: int) -> int:
         shape, strides = self.shapes[x], self.strides[x]
         out = self.view_of(x, shape[:dim] + shape[dim + 1 :], strides[:dim] + strides[dim + 1 :])
@@ -221,6 +227,10 @@ class Views(Tape):
         def backward(g: int) -> tuple[int, ...]:
             gradients, start = [], 0
             for part in parts:
+                if self.shapes[part] == (0,):  # the engine makes one although nothing wants it
+                    self._zeros((0,))
+                    gradients.append(NONE)
+                    continue
                 stop = start + self.shapes[part][dim]
                 gradients.append(
                     self._narrowed(g, dim, start, stop) if self.tracked[part] else NONE
