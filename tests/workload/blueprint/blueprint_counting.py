@@ -48,8 +48,9 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "t5": {"model_type": "t5", **_ENCODER_DECODER},
     "t5-gated": {
+        # Heads that no fused half-precision kernel takes with a mask.
         "model_type": "t5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
-        **_ENCODER_DECODER, "num_decoder_layers": 1,
+        **_ENCODER_DECODER, "num_decoder_layers": 1, "d_kv": 12,
     },
 }  # fmt: skip
 

@@ -110,7 +110,8 @@ def test_a_decoder_reads_what_its_encoder_left(name: str, attention: str) -> Non
     # Its weights are there all the same.
     assert first.parameters == later.parameters
     keys = [t.shape for t in later.of_kind(Kind.INPUT) if t.name.endswith(".keys")]
-    assert keys == [(2, 4, 8, 16)] * 2 * layers  # of the decoder's tokens, and of the encoder's
+    # of the decoder's tokens, and of the encoder's
+    assert keys == [(2, 4, 8, SMALL[name]["d_kv"])] * 2 * layers
     grown = [op for op in later.ops if op.name == "aten.cat"]
     assert [later.tensors[op.outputs[0]].shape[2] for op in grown] == [9] * 2 * layers
 

@@ -337,7 +337,14 @@ class Products(Pointwise):
     def _written_out(
         self, q: int, k: int, v: int, mask: int, scale: float, p: float, causal: bool
     ) -> int:
-        """SDPA's math back end: half of the scale on each side, keys and values repeated."""
+        """SDPA's math back end: half of the scale on each side, keys and values repeated.
+
+        Half precisions run in fp32, and leave a copy of the weights that nobody reads.
+        """
+        dtype = self.dtypes[q]
+        half = dtype in ("float16", "bfloat16")
+        if half:
+            q, k, v = (self.cast(x, "float32") for x in (q, k, v))
         heads, length = self.shapes[q][1], self.shapes[q][2]
         root = scale**0.5
         queries = self.mul_scalar(q, root)
@@ -354,8 +361,10 @@ class Products(Pointwise):
         scores = self.matmul(queries, keys)
         if mask >= 0:
             scores = self.add(scores, mask)
-        weights = self.softmax(scores, name="aten._safe_softmax")
-        return self.matmul(self.dropout(weights, p), values)
+        weights = self.dropout(self.softmax(scores, name="aten._safe_softmax"), p)
+        if half:
+            self.cast(weights, dtype)
+        return self.cast(self.matmul(weights, values), dtype)
 
     def _interleaved(self, x: int, heads: int) -> int:
         """`repeat_interleave` over the head dimension."""

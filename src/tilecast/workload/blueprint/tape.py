@@ -201,6 +201,10 @@ class Tape:
             for tensor in complete:
                 self._finish(tensor, pending.pop(tensor))
         self.module = ""
+        if self.accumulate:  # what got nothing now keeps what it had
+            for parameter in self.parameters.values():
+                if parameter not in self.gradients:
+                    self.gradients[parameter] = self._held_gradient(parameter)
 
     def _uses(self, loss: int) -> dict[int, int]:
         """How many gradients each parameter will receive."""
