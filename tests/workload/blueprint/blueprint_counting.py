@@ -10,6 +10,10 @@ _COMMON = {
     "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 100, "hidden_size": 32,
     "max_position_embeddings": 64, "intermediate_size": 64,
 }  # fmt: skip
+_ENCODER_DECODER = {
+    "d_model": 32, "d_ff": 64, "d_kv": 16, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4,
+    "vocab_size": 100, "relative_attention_num_buckets": 8,
+}  # fmt: skip
 SMALL: dict[str, dict[str, Any]] = {
     "gpt2": {
         "model_type": "gpt2", "n_embd": 32, "n_head": 4, "n_layer": 2, "vocab_size": 100,
@@ -32,12 +36,30 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "qwen2": {"model_type": "qwen2", "num_key_value_heads": 2, **_COMMON},
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 16, **_COMMON},
+    "switch": {
+        "model_type": "switch_transformers", "num_experts": 4, "num_sparse_encoder_layers": 1,
+        "num_sparse_decoder_layers": 2, **_ENCODER_DECODER,
+    },
+    "switch-tight": {
+        "model_type": "switch_transformers", "num_experts": 4, "num_sparse_encoder_layers": 2,
+        "num_sparse_decoder_layers": 0, "expert_capacity": 2, "router_bias": True,
+        "router_dtype": "bfloat16", "tie_word_embeddings": False, "dense_act_fn": "gelu_new",
+        **_ENCODER_DECODER,
+    },
+    "t5": {"model_type": "t5", **_ENCODER_DECODER},
+    "t5-gated": {
+        # Heads that no fused half-precision kernel takes with a mask.
+        "model_type": "t5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
+        **_ENCODER_DECODER, "num_decoder_layers": 1, "d_kv": 12,
+    },
 }  # fmt: skip
 
 
 def layers_of(config: dict[str, Any], layers: int) -> dict[str, Any]:
-    """A config with another number of layers."""
-    return {**config, "n_layer" if "n_layer" in config else "num_hidden_layers": layers}
+    """A config with another number of layers (of encoder and decoder each)."""
+    counts = ("n_layer", "num_layers", "num_decoder_layers", "num_hidden_layers",
+              "num_sparse_encoder_layers", "num_sparse_decoder_layers")  # fmt: skip
+    return {**config, **{name: layers for name in counts if name in config}}
 
 
 def op_flops(graph: Graph, op: Op) -> int:

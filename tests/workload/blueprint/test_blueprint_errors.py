@@ -17,6 +17,8 @@ SIZES = {
     "bert": ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
     "opt": ("hidden_size", "num_hidden_layers", "num_attention_heads", "ffn_dim", "vocab_size"),
     "llama": ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size"),
+    "switch": ("d_model", "num_layers", "num_heads", "d_ff", "vocab_size"),
+    "t5": ("d_model", "num_layers", "num_heads", "d_ff", "vocab_size"),
 }
 REQUIRED = [(name, field) for name, fields in SIZES.items() for field in fields]
 
@@ -64,6 +66,19 @@ def test_missing_sizes_are_refused(name: str, field: str) -> None:
         ("llama", "head_dim", 0),
         ("llama", "head_dim", 7),
         ("mistral", "sliding_window", -1),
+        ("switch", "num_experts", 10_000),
+        ("switch", "expert_capacity", 0),
+        ("switch", "router_dtype", "int8"),
+        ("switch", "router_jitter_noise", 2.0),
+        ("switch", "num_sparse_encoder_layers", -1),
+        ("switch", "output_router_logits", True),
+        ("switch", "architectures", ["SwitchTransformersEncoderModel"]),
+        ("t5", "num_decoder_layers", 0),
+        ("t5", "relative_attention_num_buckets", 3),
+        ("t5", "feed_forward_proj", "gated-selu6"),
+        ("t5", "dropout_rate", 1.0),
+        ("t5", "is_encoder_decoder", False),
+        ("t5", "architectures", ["T5EncoderModel"]),
         ("mixtral", "num_experts_per_tok", 5),
         ("mixtral", "num_local_experts", 10_000),
         ("mixtral", "output_router_logits", True),
@@ -106,6 +121,13 @@ def test_options_that_do_not_fit_are_refused(options: dict[str, Any], said: str)
 
 def test_an_encoder_has_no_cache() -> None:
     assert "is_decoder" in _message(SMALL["bert"], mode="prefill")
+
+
+def test_switch_runs_as_its_code_can() -> None:
+    # Its forward takes no cache switch, and its attention has no fused form.
+    assert "mode is 'prefill'" in _message(SMALL["switch"], mode="prefill")
+    assert "attention is 'sdpa'" in _message(SMALL["switch"], attention="sdpa")
+    assert blueprint(SMALL["switch"], seq=8).meta["attention"] == "eager"
 
 
 def test_flash_is_refused_where_it_would_not_run() -> None:

@@ -12,6 +12,7 @@ from blueprint_counting import SMALL
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilecast.errors import InputError
 from tilecast.workload import presets
 from tilecast.workload.blueprint import blueprint
 from tilecast.workload.graph import Graph, Kind, Phase
@@ -23,7 +24,8 @@ RUNS: list[dict[str, Any]] = [
     {"mode": "training", "optimizer": "sgd", "accumulate_gradients": True},
     {"mode": "training", "loss": "none", "dropout": False, "attention": "eager"},
 ]
-CACHED = [name for name in SMALL if name != "bert"]
+TRANSLATORS = [name for name in SMALL if name.startswith("t5")]
+CACHED = [name for name in SMALL if name != "bert" and "d_model" not in SMALL[name]]
 
 
 def _check(graph: Graph) -> None:
@@ -64,11 +66,19 @@ def test_every_run_is_a_well_formed_graph(name: str, run: dict[str, Any]) -> Non
     order = [Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER]
     ranks = [order.index(op.phase) for op in graph.ops]
     assert ranks == sorted(ranks)
+    trained = graph.parameters - _unread(graph)
     gradients = sum(t.elements for t in graph.of_kind(Kind.GRADIENT))
-    assert gradients == graph.parameters
+    # A router that is converted has its held gradient twice.
+    assert gradients == trained or (name.startswith("switch") and gradients > trained)
     if run.get("optimizer") == "adamw":
         states = sum(t.elements for t in graph.of_kind(Kind.OPTIMIZER_STATE))
-        assert states == 2 * graph.parameters
+        assert states == 2 * trained
+
+
+def _unread(graph: Graph) -> int:
+    """Elements of parameters that no operator reads."""
+    read = {graph.tensors[i].storage for op in graph.ops for i in op.inputs}
+    return sum(t.elements for t in graph.of_kind(Kind.PARAMETER) if t.storage not in read)
 
 
 @pytest.mark.parametrize("name", CACHED)
@@ -84,6 +94,42 @@ def test_a_cache_is_read_and_grows(name: str, attention: str) -> None:
     grown = [op for op in graph.ops if op.name == "aten.cat"
              and graph.tensors[op.inputs[0]].kind is Kind.INPUT]  # fmt: skip
     assert [graph.tensors[op.outputs[0]].shape[2] for op in grown] == [5] * 4
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_a_decoder_reads_what_its_encoder_left(name: str, attention: str) -> None:
+    options: dict[str, Any] = {"batch": 2, "attention": attention}
+    first = blueprint(SMALL[name], mode="prefill", seq=8, **options)
+    later = blueprint(SMALL[name], mode="decode", context=8, **options)
+    layers = SMALL[name]["num_decoder_layers"]
+    for graph in (first, later, blueprint(SMALL[name], mode="prefill", seq=3, context=8)):
+        _check(graph)
+    assert any(op.module.startswith("encoder") for op in first.ops)
+    assert not any(op.module.startswith("encoder") for op in later.ops)
+    # Its weights are there all the same.
+    assert first.parameters == later.parameters
+    keys = [t.shape for t in later.of_kind(Kind.INPUT) if t.name.endswith(".keys")]
+    # of the decoder's tokens, and of the encoder's
+    assert keys == [(2, 4, 8, SMALL[name]["d_kv"])] * 2 * layers
+    grown = [op for op in later.ops if op.name == "aten.cat"]
+    assert [later.tensors[op.outputs[0]].shape[2] for op in grown] == [9] * 2 * layers
+
+
+def test_experts_take_no_more_than_their_capacity() -> None:
+    def rows(batch: int, seq: int, **changes: Any) -> list[int]:
+        graph = blueprint({**SMALL["switch-tight"], **changes}, batch=batch, seq=seq)
+        assert _unread(graph) >= 100 * 32  # the table that untied stacks do not share
+        return [
+            graph.tensors[op.inputs[0]].shape[0] for op in graph.ops
+            if op.name == "aten.mm" and op.module.startswith("encoder.block.0.layer.1.mlp.experts")
+        ][::2]  # fmt: skip
+
+    assert rows(1, 7) == [2, 2, 2, 1]
+    assert rows(1, 9) == rows(1, 64) == [2, 2, 2, 2]
+    assert rows(3, 64) == [6, 6, 6, 6]
+    assert rows(1, 64, expert_capacity=64) == [16, 16, 16, 16]
+    assert rows(1, 3) == [1, 1, 1]  # the last expert has nothing to do
 
 
 @given(
@@ -146,6 +192,18 @@ def test_dropout_is_in_training_only() -> None:
     plain = {**SMALL["gpt2"], "resid_pdrop": 0.0, "embd_pdrop": 0.0}
     graph = blueprint(plain, seq=8, mode="training")
     assert not any(op.name == "aten.native_dropout" for op in graph.ops)
+
+
+def test_a_position_bias_needs_a_kernel_with_a_mask() -> None:
+    for dtype in ("fp32", "bf16"):
+        graph = blueprint(SMALL["t5"], mode="training", seq=8, batch=2, dtype=dtype)
+        names = [op.name for op in graph.ops if op.name.endswith("attention")]
+        assert names == ["aten._scaled_dot_product_efficient_attention"] * 6
+        last = [op for op in graph.ops if op.name.endswith("attention_backward")]
+        # Self-attention has a gradient of the bias, cross-attention (zeros) has none.
+        assert sorted(len(op.outputs) for op in last) == [3, 3, 4, 4, 4, 4]
+    with pytest.raises(InputError, match="flash"):
+        blueprint(SMALL["t5"], seq=8, dtype="bf16", attention="flash")
 
 
 def test_tied_weights_are_one_parameter() -> None:

@@ -221,6 +221,28 @@ def test_experts_share_the_tokens_evenly() -> None:
     assert graph.meta["assumptions"] == ["experts get an even share of the tokens"]
 
 
+def _rows(graph, prefix: str) -> list[int]:
+    """Tokens of each expert that runs, in the forward pass of one layer."""
+    return [
+        shapes(graph, op.inputs)[0][0] for op in graph.ops
+        if op.name == "aten.mm" and op.phase is Phase.FORWARD and op.module.startswith(prefix)
+    ][::2]  # fmt: skip
+
+
+def test_an_uneven_split_is_exact_and_keeps_to_the_capacity() -> None:
+    config = hf.SwitchTransformersConfig(
+        d_model=32, d_kv=8, d_ff=64, num_layers=1, num_decoder_layers=1, num_heads=4, num_experts=4,
+        num_sparse_encoder_layers=1, num_sparse_decoder_layers=1, vocab_size=100, expert_capacity=5,
+    )  # fmt: skip
+    where = "encoder.block.0.layer.1.mlp.experts"
+    assert _rows(capture(config, batch=2, seq=7), where) == [4, 4, 3, 3]
+    assert _rows(capture(config, batch=1, seq=3), where) == [1, 1, 1]
+    assert _rows(capture(config, batch=2, seq=64), where) == [10, 10, 10, 10]
+    mixtral = hf.MixtralConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2)
+    where = "model.layers.0.mlp.experts"
+    assert _rows(capture(mixtral, batch=1, seq=5), where) == [3, 3, 2, 2]
+
+
 def test_experts_as_grouped_products_in_bf16_and_one_by_one_otherwise() -> None:
     config = hf.MixtralConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2)
     grouped = capture(config, mode="training", seq=16, dtype="bf16")

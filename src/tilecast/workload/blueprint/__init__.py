@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tilecast.errors import InputError, UnknownNameError
 from tilecast.precision import STORAGE_OF
-from tilecast.workload.blueprint import bert, gpt2, llama, opt, optimizers
+from tilecast.workload.blueprint import bert, gpt2, llama, opt, optimizers, switch, t5
 from tilecast.workload.blueprint.builder import Builder, Run
 from tilecast.workload.blueprint.fields import LARGEST, Fields
 from tilecast.workload.graph import Graph
@@ -38,11 +38,15 @@ class Family:
         build: emits the forward pass; returns the output that a loss is taken of.
         loss: emits the loss of that output; returns the scalar.
         heads: task heads beyond `auto` and `base`.
+        fused: its attention has fused kernels (else it is always `eager`).
+        cached: it can be run with a KV cache of the caller's.
     """
 
     build: Callable[[Builder, Fields], int]
     loss: Callable[[Builder, int], int]
     heads: tuple[str, ...] = ()
+    fused: bool = True
+    cached: bool = True
 
 
 #: By the `model_type` of the config.
@@ -50,6 +54,10 @@ FAMILIES: Final[dict[str, Family]] = {
     "gpt2": Family(gpt2.build, Builder.token_loss, ("causal-lm",)),
     "bert": Family(bert.build, bert.loss, bert.HEADS),
     "opt": Family(opt.build, Builder.token_loss, ("causal-lm",)),
+    "switch_transformers": Family(
+        switch.build, Builder.token_loss, t5.HEADS, fused=False, cached=False
+    ),
+    "t5": Family(t5.build, Builder.token_loss, t5.HEADS),
     **{kind: Family(llama.build, Builder.token_loss, ("causal-lm",)) for kind in llama.VARIANTS},
 }
 
@@ -114,6 +122,10 @@ def blueprint(
         raise InputError(f"optimizer is '{optimizer}'; expected 'none' in mode '{mode}'")
     if attention == "flash" and dtype not in ("fp16", "bf16"):
         raise InputError(f"attention is 'flash'; expected dtype fp16 or bf16, not {dtype}")
+    if attention in ("sdpa", "flash") and not family.fused:
+        raise InputError(f"attention is '{attention}'; expected 'eager' (or 'auto') for {kind}")
+    if mode in ("prefill", "decode") and not family.cached:
+        raise InputError(f"mode is '{mode}'; expected 'inference' or 'training' for {kind}")
     fields = Fields(config, name or str(kind))
     if seq is None:
         if mode != "decode":
@@ -132,7 +144,8 @@ def blueprint(
 
     training = mode == "training"
     run = Run(
-        mode, batch, seq, context, "eager" if attention == "eager" else "sdpa",
+        mode, batch, seq, context,
+        "eager" if attention == "eager" or not family.fused else "sdpa",
         loss if training else "none", head,
     )  # fmt: skip
     builder = Builder(

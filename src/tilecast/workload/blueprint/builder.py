@@ -25,6 +25,7 @@ class Run:
         loss: `none`, `cross-entropy` (over the output as it is) or `model` (the model's own,
             from labels).
         head: task head, `auto` for the family's usual one.
+        fills_cache: the model appends to an empty KV cache in every mode.
     """
 
     mode: str = "inference"
@@ -34,11 +35,12 @@ class Run:
     attention: str = "sdpa"
     loss: str = "none"
     head: str = "auto"
+    fills_cache: bool = False
 
     @property
     def cached(self) -> bool:
         """Whether a KV cache is filled or extended."""
-        return self.mode in ("prefill", "decode")
+        return self.fills_cache or self.mode in ("prefill", "decode")
 
     @property
     def length(self) -> int:
@@ -147,17 +149,28 @@ class Builder(Products):
             mask = self.additive_mask(mask)
         return mask, False
 
-    def _mask_grid(self, length: int, *, windowed: bool) -> int:
-        """(batch, 1, seq, length) bool: which of the last `length` keys each query may see."""
+    def padded_mask(self) -> int:
+        """Additive causal mask of a model that makes itself a mask of ones for the padding."""
+        run = self.run
+        kept = self.index("aten.ones", shape=(run.batch, run.length), dtype="float32")
+        kept = self.index("aten._to_copy", kept, shape=self.shapes[kept], dtype="bool")
+        return self.additive_mask(self._mask_grid(run.length, windowed=False, kept=kept))
+
+    def _mask_grid(self, length: int, *, windowed: bool, kept: int = NONE) -> int:
+        """(batch, 1, seq, length) bool: which of the last `length` keys each query may see.
+
+        `kept` is a (batch, length) bool mask of tokens that are no padding, or NONE.
+        """
         run = self.run
         seq = run.seq
         batches = self.arange(run.batch)
         heads = self.arange(1)
         queries = self.index("aten.add", self.arange(seq), shape=(seq,))
         keys = self.index("aten.add", self.arange(length), shape=(length,))
-        for dims, vector in (((1, 2, 3), batches), ((0, 2, 3), heads)):
-            for dim in dims:
-                vector = self.unsqueeze(vector, dim)
+        for dim in (1, 2, 3):
+            batches = self.unsqueeze(batches, dim)
+        for dim in (0, 2, 3):
+            heads = self.unsqueeze(heads, dim)
         for dim in (0, 1, 3):
             queries = self.unsqueeze(queries, dim)
         for dim in (0, 1, 2):
@@ -170,6 +183,14 @@ class Builder(Products):
             inside = self.index("aten.bitwise_and", ones, inside, shape=grid, dtype="bool")
             before = self.index("aten.le", keys, queries, shape=grid, dtype="bool")
             allowed = self.index("aten.bitwise_and", inside, before, shape=grid, dtype="bool")
+        elif kept >= 0:
+            ones = self.index("aten.new_ones", queries, shape=(), dtype="bool")
+            before = self.index("aten.le", keys, queries, shape=grid, dtype="bool")
+            allowed = self.index("aten.bitwise_and", ones, before, shape=grid, dtype="bool")
+            whole = (run.batch, 1, 1, length)
+            kept = self.index("aten.index", kept, batches, keys, shape=whole, dtype="bool")
+            whole = (run.batch, *grid[1:])
+            allowed = self.index("aten.bitwise_and", allowed, kept, shape=whole, dtype="bool")
         else:
             allowed = self.index("aten.le", keys, queries, shape=grid, dtype="bool")
         return self.expand(allowed, run.batch, -1, seq, length)
@@ -215,7 +236,7 @@ class Builder(Products):
 
     def attend(
         self, q: int, k: int, v: int, mask: int, scale: float, p: float, *,
-        causal: bool, upcast: bool = False, copy: bool = True,
+        causal: bool, upcast: bool = False, copy: bool = True, bias: int = NONE,
     ) -> int:  # fmt: skip
         """Attention by the run's back end, as (batch, seq, heads, head_dim).
 
@@ -227,11 +248,12 @@ class Builder(Products):
             p: dropout probability of the attention weights.
             upcast: the model's eager softmax runs in fp32.
             copy: the model's eager attention ends with a contiguous copy.
+            bias: of the scores by position in eager attention (a fused kernel has it in `mask`).
         """
         if self.run.attention == "eager":
             heads = self.shapes[q][1]
             k, v = self.repeat_heads(k, heads), self.repeat_heads(v, heads)
-            out = self.eager_attention(q, k, v, mask, scale, p, upcast=upcast)
+            out = self.eager_attention(q, k, v, mask, scale, p, upcast=upcast, bias=bias)
             out = self.transpose(out, 1, 2)
             return self.contiguous(out) if copy else out
         batch, heads, seq, dim = self.shapes[q]

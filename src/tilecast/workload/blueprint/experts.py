@@ -113,8 +113,8 @@ def _grouped(b: Builder, x: int, weights: int, choice: int, name: str, route: Ro
     order = b.new((pairs,), "int64")
     b.emit("aten.sort", (numbers,), (by_expert, order), (("descending", False), ("dim", 0)))
     source = b.index("aten.floor_divide", order, shape=(pairs,))
-    rows = _pick(b, x, source)
-    shares = _pick(b, flat, order)
+    rows = pick(b, x, source)
+    shares = pick(b, flat, order)
     narrow = b.index("aten._to_copy", by_expert, shape=(pairs,), dtype="int32")
     counts = b.index("aten.histc", narrow, shape=(route.experts,), dtype="int32")
     ends = b.index(
@@ -130,7 +130,7 @@ def _grouped(b: Builder, x: int, weights: int, choice: int, name: str, route: Ro
     steps = b.arange(pairs)
     back = b.view_of(empty, (pairs,), (1,))
     b.emit("aten.index_put_", (empty, order, steps), (back,), (("accumulate", False),))
-    h = b.view(_pick(b, h, back), tokens, route.chosen, width)
+    h = b.view(pick(b, h, back), tokens, route.chosen, width)
     return b.cast(_sum(b, h, 1, keep=False), b.dtype)
 
 
@@ -153,7 +153,7 @@ def _one_by_one(b: Builder, x: int, weights: int, choice: int, name: str, route:
     loads = [share + (expert < more) for expert in range(route.experts)]
     busy = [load for load in loads if load]
     found = b.index("aten.nonzero", hit, shape=(len(busy), 1))
-    numbers = _unbind(b, found, 0)
+    numbers = unbind(b, found, 0)
     for expert, load in enumerate(busy):
         b.module = name
         number = b.select(numbers[expert], 0, 0)
@@ -161,8 +161,8 @@ def _one_by_one(b: Builder, x: int, weights: int, choice: int, name: str, route:
         b.emit("aten._local_scalar_dense", (outside,), ())
         b.emit("aten._local_scalar_dense", (number,), ())
         mask = b.select(masks, 0, expert)
-        slot, token = _unbind(b, b.index("aten.nonzero", mask, shape=(load, 2)), 1)
-        h = _pick(b, x, token)
+        slot, token = unbind(b, b.index("aten.nonzero", mask, shape=(load, 2)), 1)
+        h = pick(b, x, token)
         for part, columns, rows in (
             ("gate_up_proj", width, 2 * route.inner), ("down_proj", route.inner, width),
         ):  # fmt: skip
@@ -171,8 +171,8 @@ def _one_by_one(b: Builder, x: int, weights: int, choice: int, name: str, route:
             h = b.mm(h, b.t(b.select(weight, 0, expert)))
             if part == "gate_up_proj":
                 h = _gated(b, h, name, route)
-        h = b.mul(h, _pick(b, b.unsqueeze(weights, 2), token, slot))
-        result = _add_rows(b, result, token, b.cast(h, b.dtype))
+        h = b.mul(h, pick(b, b.unsqueeze(weights, 2), token, slot))
+        result = add_rows(b, result, token, b.cast(h, b.dtype))
     return result
 
 
@@ -199,7 +199,7 @@ def _top(b: Builder, x: int, count: int) -> tuple[int, int]:
     )  # fmt: skip
 
     def backward(g: int) -> tuple[int, ...]:
-        whole = _zeros_for(b, g, shape)
+        whole = zeros_for(b, g, shape)
         out = b.new(shape, b.dtypes[g])
         b.emit("aten.scatter", (whole, places, g), (out,), (("dim", 1),))
         return (out,)
@@ -240,14 +240,15 @@ def _divided(b: Builder, x: int, by: int) -> int:
     return out
 
 
-def _pick(b: Builder, x: int, *places: int) -> int:
-    """`x[places]`: the leading dimensions indexed by (rows,) int64 tensors."""
+def pick(b: Builder, x: int, *places: int, dim: int = 0) -> int:
+    """`x[places]`: dimensions from `dim` on indexed by (rows,) int64 tensors."""
     shape = b.shapes[x]
-    out = b.new((*b.shapes[places[0]], *shape[len(places) :]), b.dtypes[x])
+    chosen = (*shape[:dim], *b.shapes[places[0]], *shape[dim + len(places) :])
+    out = b.new(chosen, b.dtypes[x])
     b.emit("aten.index", (x, *places), (out,))
 
     def backward(g: int) -> tuple[int, ...]:
-        whole = _zeros_for(b, g, shape)
+        whole = zeros_for(b, g, shape)
         result = b.new(shape, b.dtypes[g])
         b.emit("aten.index_put", (whole, *places, g), (result,), (("accumulate", True),))
         return (result,)
@@ -256,13 +257,13 @@ def _pick(b: Builder, x: int, *places: int) -> int:
     return out
 
 
-def _zeros_for(b: Builder, gradient: int, shape: Sizes) -> int:
+def zeros_for(b: Builder, gradient: int, shape: Sizes) -> int:
     out = b.new(shape, b.dtypes[gradient])
     b.emit("aten.new_zeros", (gradient,), (out,))
     return out
 
 
-def _add_rows(b: Builder, x: int, rows: int, values: int) -> int:
+def add_rows(b: Builder, x: int, rows: int, values: int) -> int:
     """`x.index_add_(0, rows, values)`."""
     out = b.view_of(x, b.shapes[x], b.strides[x])
     b.emit("aten.index_add_", (x, rows, values), (out,), (("dim", 0),))
@@ -277,7 +278,7 @@ def _add_rows(b: Builder, x: int, rows: int, values: int) -> int:
     return out
 
 
-def _unbind(b: Builder, x: int, dim: int) -> tuple[int, ...]:
+def unbind(b: Builder, x: int, dim: int) -> tuple[int, ...]:
     """The slices of a matrix along `dim`."""
     shape, strides = b.shapes[x], b.strides[x]
     parts = tuple(

@@ -45,11 +45,18 @@ OPTIMIZERS: dict[str, Callable[[Tape, _Group, _Group], None]] = {
 
 
 def step(tape: Tape, name: str) -> None:
-    """Emit one step of the optimizer `name` over every parameter that has a gradient."""
+    """Emit one step of the optimizer `name` over every parameter that has a gradient.
+
+    Each dtype is a group with kernels of its own; PyTorch takes the one it met last first.
+    """
     tape.phase = Phase.OPTIMIZER
     tape.module = ""
-    parameters = tuple(p for p in tape.parameters.values() if p in tape.gradients)
-    OPTIMIZERS[name](tape, parameters, tuple(tape.gradients[p] for p in parameters))
+    groups: dict[str, list[int]] = {}
+    for parameter in tape.parameters.values():
+        if parameter in tape.gradients:
+            groups.setdefault(tape.dtypes[parameter], []).append(parameter)
+    for group in reversed(groups.values()):
+        OPTIMIZERS[name](tape, tuple(group), tuple(tape.gradients[p] for p in group))
 
 
 def _states(tape: Tape, parameters: _Group, what: str) -> _Group:

@@ -100,6 +100,23 @@ class Pointwise(Views):
         self.record(lambda g: (self.map(reverse, g, kept, attrs=attrs),), (x,), (out,), (kept,))
         return out
 
+    def chosen(self, allowed: int, x: int) -> int:
+        """`torch.where(allowed, x, lowest number)` of a bool mask that broadcasts with `x`."""
+        dtype = self.dtypes[x]
+
+        def scalar() -> int:
+            out = self.new((), dtype)
+            self.emit("aten.scalar_tensor", (), (out,))
+            return out
+
+        out = self.map("aten.where", allowed, x, scalar(), dtype=dtype)
+
+        def backward(g: int) -> tuple[int, ...]:
+            return (self.map("aten.where", allowed, g, scalar(), dtype=dtype),)
+
+        self.record(backward, (x,), (out,), (allowed,))
+        return out
+
     def mean_last(self, x: int) -> int:
         """Mean over the last dimension, kept as size 1."""
         shape = self.shapes[x]
@@ -191,11 +208,16 @@ class Pointwise(Views):
         self.module = outer
         return out
 
-    def embedding(self, ids: int, name: str, rows: int, width: int, padding: int = NONE) -> int:
-        """`nn.Embedding` of `rows` vectors of `width`; `padding` is its `padding_idx`."""
+    def embedding(
+        self, ids: int, name: str, rows: int, width: int, padding: int = NONE, *, tied: str = ""
+    ) -> int:
+        """`nn.Embedding` of `rows` vectors of `width`; `padding` is its `padding_idx`.
+
+        `tied` names the parameter that is its table, where that is shared.
+        """
         outer = self.module
         self.module = name
-        table = self.parameter(f"{name}.weight", rows, width)
+        table = self.parameter(tied or f"{name}.weight", rows, width)
         out = self.new((*self.shapes[ids], width))
         self.emit("aten.embedding", (table, ids), (out,), (("padding_idx", padding),))
         attrs: Attrs = (("num_weights", rows), ("padding_idx", padding))

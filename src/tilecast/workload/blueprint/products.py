@@ -145,8 +145,9 @@ class Products(Pointwise):
     # ---- attention ---------------------------------------------------------------------------
 
     def eager_attention(
-        self, q: int, k: int, v: int, mask: int, scale: float, p: float, *, upcast: bool = False
-    ) -> int:
+        self, q: int, k: int, v: int, mask: int, scale: float, p: float, *,
+        upcast: bool = False, bias: int = NONE,
+    ) -> int:  # fmt: skip
         """Attention written out: scores, scale, mask, softmax, dropout, weighted sum.
 
         Args:
@@ -156,14 +157,16 @@ class Products(Pointwise):
             scale: factor of the scores.
             p: dropout probability of the weights.
             upcast: softmax in fp32.
+            bias: of the scores by position, added before the mask and shaped like it, or NONE.
 
         Returns:
             (batch, heads, q_len, head_dim).
         """
         last = len(self.shapes[k]) - 1
         scores = self.mul_scalar(self.matmul(q, self.transpose(k, last - 1, last)), scale)
-        if mask >= 0:
-            scores = self.add(scores, mask)
+        for term in (bias, mask):
+            if term >= 0:
+                scores = self.add(scores, term)
         if upcast and self.dtype != "float32":
             if self.dtype != "float16":  # fp16 has a kernel that reads half and writes fp32
                 scores = self.cast(scores, "float32")
@@ -275,6 +278,7 @@ class Products(Pointwise):
         seed = self.new((), "int64")
         offset = self.new((), "int64")
         masks = (mask,) if mask >= 0 else ()
+        learned = tuple(m for m in masks if self.tracked[m])
         self.emit(
             "aten._scaled_dot_product_efficient_attention",
             (q, k, v, *masks),
@@ -284,6 +288,8 @@ class Products(Pointwise):
 
         def backward(g: int) -> tuple[int, ...]:
             outputs = self._like_attention(q, k, v)
+            if learned:
+                outputs += (self._mask_gradient(mask),)
             self.emit(
                 "aten._scaled_dot_product_efficient_attention_backward",
                 (g, q, k, v, *masks, out, log_sum, seed, offset),
@@ -293,16 +299,21 @@ class Products(Pointwise):
             return outputs
 
         saved = (q, k, v, mask, out, log_sum, seed, offset)
-        self.record(backward, (q, k, v), (out,), saved)
+        self.record(backward, (q, k, v, *learned), (out,), saved)
         return out
+
+    def _mask_gradient(self, mask: int) -> int:
+        """A fresh gradient of a mask, whose rows the kernel pads to multiples of 16."""
+        *outer, length = self.shapes[mask]
+        layout = contiguous((*outer, -(-length // 16) * 16))
+        return self.new(self.shapes[mask], self.dtypes[mask], layout)
 
     def _aligned_mask(self, q: int, k: int, mask: int) -> int:
         """The mask as the kernel takes it: rows padded to multiples of 8, one for each head."""
         shape = self.shapes[mask]
         length = shape[-1]
         if length != 1 and length % 8:
-            padded = self.new((*shape[:-1], -(-length // 8) * 8), self.dtypes[mask])
-            self.emit("aten.constant_pad_nd", (mask,), (padded,))
+            padded = self._pad_last(mask, -length % 8)
             mask = self.slice(padded, len(shape) - 1, 0, length)
         return self.expand(mask, *self.shapes[q][:3], self.shapes[k][2])
 
@@ -326,7 +337,14 @@ class Products(Pointwise):
     def _written_out(
         self, q: int, k: int, v: int, mask: int, scale: float, p: float, causal: bool
     ) -> int:
-        """SDPA's math back end: half of the scale on each side, keys and values repeated."""
+        """SDPA's math back end: half of the scale on each side, keys and values repeated.
+
+        Half precisions run in fp32, and leave a copy of the weights that nobody reads.
+        """
+        dtype = self.dtypes[q]
+        half = dtype in ("float16", "bfloat16")
+        if half:
+            q, k, v = (self.cast(x, "float32") for x in (q, k, v))
         heads, length = self.shapes[q][1], self.shapes[q][2]
         root = scale**0.5
         queries = self.mul_scalar(q, root)
@@ -343,8 +361,10 @@ class Products(Pointwise):
         scores = self.matmul(queries, keys)
         if mask >= 0:
             scores = self.add(scores, mask)
-        weights = self.softmax(scores, name="aten._safe_softmax")
-        return self.matmul(self.dropout(weights, p), values)
+        weights = self.dropout(self.softmax(scores, name="aten._safe_softmax"), p)
+        if half:
+            self.cast(weights, dtype)
+        return self.cast(self.matmul(weights, values), dtype)
 
     def _interleaved(self, x: int, heads: int) -> int:
         """`repeat_interleave` over the head dimension."""

@@ -55,6 +55,8 @@ class Tape:
         #: Whether a gradient is wanted for the tensor.
         self.tracked: list[bool] = []
         self.parameters: dict[str, int] = {}
+        #: Gradients that were there before, of parameters whose forward already used them.
+        self._held: dict[int, int] = {}
         #: Gradient of each parameter, once `backward` has run.
         self.gradients: dict[int, int] = {}
         self._nodes: list[tuple[Backward, tuple[int, ...], tuple[int, ...], str]] = []
@@ -97,6 +99,24 @@ class Tape:
             self.tracked[found] = self.training
             self.parameters[name] = found
         return found
+
+    def converted(self, name: str, dtype: str) -> int:
+        """A weight after `module.to(dtype)`, which writes it anew and trains the new one.
+
+        A gradient that is already there is written anew as well.
+        """
+        found = self.parameters[name]
+        if self.dtypes[found] == dtype:
+            return found
+        out = self.new(self.shapes[found], dtype, name=name)
+        self.emit("aten._to_copy", (found,), (out,))
+        self.tracked[out] = self.tracked[found]
+        self.parameters[name] = out
+        if self.accumulate and self.tracked[out]:
+            held = self._held_gradient(found)
+            self._held[out] = self.new(self.shapes[out], dtype, kind=Kind.GRADIENT, name=name)
+            self.emit("aten._to_copy", (held,), (self._held[out],))
+        return out
 
     def buffer(self, name: str, shape: Sizes, dtype: str) -> int:
         """A tensor of the model's state that is not trained."""
@@ -181,6 +201,10 @@ class Tape:
             for tensor in complete:
                 self._finish(tensor, pending.pop(tensor))
         self.module = ""
+        if self.accumulate:  # what got nothing now keeps what it had
+            for parameter in self.parameters.values():
+                if parameter not in self.gradients:
+                    self.gradients[parameter] = self._held_gradient(parameter)
 
     def _uses(self, loss: int) -> dict[int, int]:
         """How many gradients each parameter will receive."""
@@ -206,10 +230,10 @@ class Tape:
         """Hand a complete gradient to its parameter."""
         self.module = self.tensors[parameter].name.rpartition(".")[0]
         if self.accumulate:
-            shape, dtype = self.shapes[parameter], self.dtypes[parameter]
-            name = self.tensors[parameter].name
-            held = self.new(shape, dtype, kind=Kind.GRADIENT, name=name)
-            updated = self.view_of(held, shape, self.strides[held])
+            held = self._held.get(parameter)
+            if held is None:
+                held = self._held_gradient(parameter)
+            updated = self.view_of(held, self.shapes[held], self.strides[held])
             self.emit("aten.add_", (held, gradient), (updated,))
             self.gradients[parameter] = updated
             return
@@ -219,6 +243,12 @@ class Tape:
         root = self.tensors[gradient].storage
         self.tensors[root] = replace(self.tensors[root], kind=Kind.GRADIENT)
         self.gradients[parameter] = kept
+
+    def _held_gradient(self, parameter: int) -> int:
+        """A gradient of an earlier step."""
+        name = self.tensors[parameter].name
+        shape, dtype = self.shapes[parameter], self.dtypes[parameter]
+        return self.new(shape, dtype, kind=Kind.GRADIENT, name=name)
 
     def _fitted(self, gradient: int, tensor: int) -> int:
         """A gradient in the shape and dtype of its tensor."""

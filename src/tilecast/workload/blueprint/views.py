@@ -104,6 +104,19 @@ class Views(Tape):
         self.emit("aten.transpose", (x,), (out,), (("dim0", first), ("dim1", second)))
         return out
 
+    def permute(self, x: int, *dims: int) -> int:
+        """`aten.permute`: dimension `dims[i]` becomes the i-th."""
+        out = self._permuted(x, dims)
+        back = tuple(dims.index(dim) for dim in range(len(dims)))
+        self.record(lambda g: (self._permuted(g, back),), (x,), (out,))
+        return out
+
+    def _permuted(self, x: int, dims: Sizes) -> int:
+        shape, strides = self.shapes[x], self.strides[x]
+        out = self.view_of(x, tuple(shape[d] for d in dims), tuple(strides[d] for d in dims))
+        self.emit("aten.permute", (x,), (out,), (("dims", dims),))
+        return out
+
     def expand(self, x: int, *shape: int) -> int:
         """`aten.expand`; -1 keeps a size."""
         old = self.shapes[x]
@@ -126,6 +139,12 @@ class Views(Tape):
         self.emit("aten.unsqueeze", (x,), (out,), (("dim", dim),))
         if self.tracked[x]:
             self.record(lambda g: (self._squeezed(g, dim),), (x,), (out,))
+        return out
+
+    def squeeze(self, x: int, dim: int) -> int:
+        """`aten.squeeze` of a dimension of size 1."""
+        out = self._squeezed(x, dim)
+        self.record(lambda g: (self.unsqueeze(g, dim),), (x,), (out,))
         return out
 
     def _squeezed(self, x: int, dim: int) -> int:
@@ -208,6 +227,10 @@ class Views(Tape):
         def backward(g: int) -> tuple[int, ...]:
             gradients, start = [], 0
             for part in parts:
+                if self.shapes[part] == (0,):  # the engine makes one although nothing wants it
+                    self._zeros((0,))
+                    gradients.append(NONE)
+                    continue
                 stop = start + self.shapes[part][dim]
                 gradients.append(
                     self._narrowed(g, dim, start, stop) if self.tracked[part] else NONE

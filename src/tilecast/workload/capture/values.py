@@ -7,6 +7,7 @@ computed alongside on the CPU, and how full a one-hot mask is, from which balanc
 
 from __future__ import annotations
 
+from math import inf
 from types import TracebackType
 from typing import Any
 
@@ -58,14 +59,6 @@ def _key(tensor: torch.Tensor) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _share(choices: int, classes: int, index: int) -> int:
-    """Choices of one class: an even split, of which the first classes get what is left over.
-
-    A class past the last one that can be chosen (a sentinel) gets none.
-    """
-    return choices // classes + (index < choices % classes) if index < classes else 0
-
-
 class Values:
     """Integer values computed alongside, and the fill of one-hot masks."""
 
@@ -73,10 +66,15 @@ class Values:
         self._known: dict[tuple[Any, ...], torch.Tensor] = {}
         self._fill: dict[tuple[Any, ...], float] = {}
         self._choices: dict[tuple[Any, ...], float] = {}
-        #: (classes that can be chosen, choices made) of one-hot masks.
-        self._one_hot: dict[tuple[Any, ...], tuple[int, int]] = {}
-        #: Choices that fell on the one class that a slice of a one-hot mask is for.
-        self._chosen: dict[tuple[Any, ...], int] = {}
+        #: (classes that can be chosen, choices made, most that a class takes) of one-hot masks.
+        self._one_hot: dict[tuple[Any, ...], tuple[int, int, float]] = {}
+        #: Of running counts over a one-hot mask: how many separate counts a class has.
+        self._ranks: dict[tuple[Any, ...], int] = {}
+        #: Of masks of choices within a capacity: the most that a class takes.
+        self._capacity: dict[tuple[Any, ...], float] = {}
+        #: Choices of each class, of masks that list classes first; and of one class.
+        self._counts: dict[tuple[Any, ...], torch.Tensor] = {}
+        self._count: dict[tuple[Any, ...], int] = {}
         self._keep: list[Any] = []  # storages, so that no address is used twice
         self._format: Any = None
         self.balanced = False  # whether balanced routing was assumed
@@ -137,6 +135,10 @@ class Values:
 
     def _nonzero(self, mask: torch.Tensor) -> torch.Tensor:
         value = self._known.get(_key(mask))
+        count = self._count.get(_key(mask))
+        if value is None and count is not None:
+            self.balanced = True
+            return mask.new_empty((count, mask.dim()), dtype=torch.int64)
         if value is None:
             fill = self._fill.get(_key(mask))
             if fill is None:
@@ -147,7 +149,7 @@ class Values:
                 )
             self.balanced = True
             if fill < 1:
-                rows = self._chosen.get(_key(mask)) or max(1, round(mask.numel() * fill))
+                rows = max(1, round(mask.numel() * fill))
                 return mask.new_empty((rows, mask.dim()), dtype=torch.int64)
             value = torch.ones(mask.shape, dtype=torch.bool)
         indices = value.nonzero()
@@ -180,23 +182,24 @@ class Values:
             elif name in _KEEP_FILL:
                 self._pass_on(self._choices, operands, tensor)
                 self._pass_on(self._fill, operands, tensor)
-                if name in _WHOLE and operands and _key(operands[0]) in self._one_hot:
-                    self._one_hot[_key(tensor)] = self._one_hot[_key(operands[0])]
-                elif name == "aten::select":
-                    self._slice_choices(operands[0], args[1], args[2], tensor)
+                self._pass_choices(name, args, operands, tensor)
             elif name in _REDUCE_FILL:
                 self._pass_on(
                     self._fill, operands, tensor, operands[0].numel() / max(1, tensor.numel())
                 )
-                if len(args) > 1 and args[1] is not None:
-                    self._count_choices(operands[0], args[1], tensor)
+                self._count_choices(operands[0], tensor)
+            elif name == "aten::cumsum" and _key(operands[0]) in self._one_hot:
+                classes = operands[0].shape[-1]
+                self._ranks[_key(tensor)] = tensor.numel() // classes // tensor.shape[args[1]]
+            elif name == "aten::le" and _key(operands[0]) in self._ranks and len(operands) == 1:
+                self._capacity[_key(tensor)] = self._ranks[_key(operands[0])] * float(args[1])
             elif name == "aten::scatter_" and len(operands) == 2 and operands[0].numel():
                 one_hot, index = operands
                 # A class that no choice can take (a sentinel) is left out of the average.
                 classes = self._choices.get(_key(index), one_hot.shape[-1])
                 rows = one_hot.numel() / one_hot.shape[-1]
                 self._fill[_key(tensor)] = min(1.0, index.numel() / max(1.0, rows * classes))
-                self._one_hot[_key(tensor)] = (int(classes), index.numel())
+                self._one_hot[_key(tensor)] = (int(classes), index.numel(), inf)
 
     @staticmethod
     def _pass_on(
@@ -207,29 +210,46 @@ class Values:
         if found:
             known[_key(result)] = min(found) if factor == 1 else min(1.0, min(found) * factor)
 
-    def _split_of(self, one_hot: torch.Tensor, dim: int) -> tuple[int, int]:
-        """(classes that can be chosen, choices made) if `dim` counts a mask's classes, else 0s."""
-        classes, choices = self._one_hot.get(_key(one_hot), (0, 0))
-        counts = one_hot.stride(dim) == 1 and one_hot.shape[dim] - classes in (0, 1)
-        return (classes, choices) if counts else (0, 0)
+    def _count_choices(self, one_hot: torch.Tensor, result: torch.Tensor) -> None:
+        """Know how often each class was chosen, once a mask is summed to one number a class.
 
-    def _count_choices(self, one_hot: torch.Tensor, dims: Any, result: torch.Tensor) -> None:
-        """Know how often each class was chosen, once a mask is summed to one number a class."""
-        summed = {d % one_hot.dim() for d in (dims if isinstance(dims, (list, tuple)) else [dims])}
-        kept = [d for d in range(one_hot.dim()) if d not in summed]
-        if len(kept) == 1 and result.dim() == 1:
-            classes, choices = self._split_of(one_hot, kept[0])
-            if classes:
-                shares = [_share(choices, classes, i) for i in range(result.shape[0])]
-                self._remember(result, torch.tensor(shares).to(result.dtype))
+        Classes share the choices evenly; the first ones get what is left over. A class that no
+        choice can take (a sentinel after the others) gets none.
+        """
+        classes, choices, most = self._one_hot.get(_key(one_hot), (0, 0, inf))
+        if classes and result.dim() == 1 and result.shape[0] - classes in (0, 1):
+            share, more = divmod(choices, classes)
+            counts = torch.full(result.shape, share, dtype=torch.int64)
+            counts[:more] += 1
+            counts[classes:] = 0
+            if most < share + 1:
+                counts.clamp_(max=int(most))
+            self._remember(result, counts.to(result.dtype))
+            if one_hot.shape[0] == result.shape[0]:
+                self._counts[_key(one_hot)] = counts
 
-    def _slice_choices(
-        self, one_hot: torch.Tensor, dim: int, index: int, result: torch.Tensor
+    def _pass_choices(
+        self, name: str, args: Any, operands: list[torch.Tensor], result: torch.Tensor
     ) -> None:
-        """Know how many choices a slice of one class holds."""
-        classes, choices = self._split_of(one_hot, dim)
-        if classes and index >= 0:
-            self._chosen[_key(result)] = _share(choices, classes, index)
+        """Follow a one-hot mask to the part of it that is one class's."""
+        if not operands:
+            return
+        source = _key(operands[0])
+        if name in _WHOLE and source in self._one_hot:
+            self._one_hot[_key(result)] = self._one_hot[source]
+        elif name == "aten::mul" and source in self._one_hot and len(operands) == 2:
+            classes, choices, most = self._one_hot[source]
+            most = min(most, self._capacity.get(_key(operands[1]), inf))
+            self._one_hot[_key(result)] = classes, choices, most
+        elif name in ("aten::select", "aten::index") and source in self._counts:
+            place = args[2] if name == "aten::select" and args[1] == 0 else None
+            if name == "aten::index" and len(args[1]) == 1 and args[1][0].numel() == 1:
+                known = self._known.get(_key(args[1][0]))
+                place = None if known is None else int(known)
+            if place is not None:
+                self._count[_key(result)] = int(self._counts[source][place])
+        elif name == "aten::squeeze" and source in self._count:
+            self._count[_key(result)] = self._count[source]
 
     def _holds(self, tensors: list[torch.Tensor]) -> bool:
         return any(_key(t) in self._known for t in tensors)
